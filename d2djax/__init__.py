@@ -1,0 +1,19 @@
+"""d2djax: reinforcement-learned device-to-device graphs for federated learning, in JAX."""
+
+from d2djax.config import Config, validate
+from d2djax.discovery import Discovery, discover
+from d2djax.network import Network, make_network
+from d2djax.runs import run
+from d2djax.simulation import Result, simulate
+
+__all__ = [
+    "Config",
+    "Discovery",
+    "Network",
+    "Result",
+    "discover",
+    "make_network",
+    "run",
+    "simulate",
+    "validate",
+]

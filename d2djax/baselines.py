@@ -1,0 +1,89 @@
+"""Other ways to choose the graph, each with the signature of `discover`."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from d2djax.config import Config, complete
+from d2djax.discovery import Discovery
+from d2djax.episode import play
+from d2djax.network import Network
+from d2djax.rng import Stream, at
+
+
+def none(key: Array, network: Network, config: Config) -> Discovery:
+    """No exchange: every device keeps to itself (Section IV-B, baseline i)."""
+    num_states, num_devices, _ = network.outage.shape
+    return Discovery(jnp.broadcast_to(jnp.arange(num_devices, dtype=jnp.int32), (num_states, num_devices)))
+
+
+def _uniform_links(key: Array, num_devices: int) -> Array:
+    """[N] int32: a transmitter for each device, uniform among the others."""
+    other = jax.random.randint(key, (num_devices,), 0, num_devices - 1, jnp.int32)
+    return other + (other >= jnp.arange(num_devices))
+
+
+def uniform(key: Array, network: Network, config: Config) -> Discovery:
+    """Every device draws its transmitter uniformly among the others (Section IV-B, baseline ii)."""
+    num_states, num_devices, _ = network.outage.shape
+    keys = jax.vmap(lambda state: at(key, Stream.BASELINE, state))(jnp.arange(num_states))
+    return Discovery(jax.vmap(partial(_uniform_links, num_devices=num_devices))(keys))
+
+
+def nearest(key: Array, network: Network, config: Config) -> Discovery:
+    """Every device takes the transmitter that it hears best: largest `W`, ties to the smallest index."""
+    itself = jnp.eye(network.rss.shape[-1], dtype=bool)[None]
+    return Discovery(jnp.argmax(jnp.where(itself, -1.0, network.rss), axis=-1).astype(jnp.int32))
+
+
+def _ascend(network: Network, state: Array, start: Array, config: Config) -> tuple[Array, Array]:
+    """Best links one device at a time, the others fixed, in passes over all devices; and their reward."""
+    num_devices = start.shape[0]
+    total = lambda links: jnp.sum(play(network, state, links, config).rewards.total)  # noqa: E731
+
+    def improve(step: Array, links: Array) -> Array:
+        device = step % num_devices
+        change = lambda transmitter: total(links.at[device].set(transmitter))  # noqa: E731
+        reward = jax.vmap(change)(jnp.arange(num_devices, dtype=jnp.int32))
+        # A tie keeps the present link: moving for nothing could undo what another device built on.
+        best = jnp.where(jnp.max(reward) > reward[links[device]], jnp.argmax(reward), links[device])
+        return links.at[device].set(best.astype(jnp.int32))
+
+    links = jax.lax.fori_loop(0, config.best_response_sweeps * num_devices, improve, start)
+    return links, total(links)
+
+
+def best_response(key: Array, network: Network, config: Config) -> Discovery:
+    """A centralised search for the graph of largest summed reward: coordinate ascent with restarts.
+
+    In each state, `best_response_sweeps` passes over all devices from each of `best_response_restarts`
+    starts (the first: no links; the others: uniform); the best end counts. It sees what no device of the
+    paper may see, so it bounds what discovery can be expected to reach.
+
+    Args:
+        key: key of the run.
+        network: the network.
+        config: the reward's weights and the two sizes of the search.
+
+    Returns:
+        Links [S, N]; no buffer, no history.
+    """
+    config = complete(config)
+    num_states, num_devices, _ = network.outage.shape
+    alone = jnp.arange(num_devices, dtype=jnp.int32)
+
+    def one_state(state: Array) -> Array:
+        def one_start(restart: Array) -> tuple[Array, Array]:
+            # Steps past the states: `uniform` uses the first ones of this stream.
+            draw_key = at(key, Stream.BASELINE, num_states * (restart + 1) + state)
+            start = jnp.where(restart == 0, alone, _uniform_links(draw_key, num_devices))
+            return _ascend(network, state, start, config)
+
+        links, reward = jax.lax.map(one_start, jnp.arange(config.best_response_restarts))
+        return links[jnp.argmax(reward)]
+
+    return Discovery(jax.lax.map(one_state, jnp.arange(num_states)))

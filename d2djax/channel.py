@@ -1,0 +1,135 @@
+"""The wireless channel (Section II-A.1): where devices stand, what power arrives, how often a link fails."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from d2djax.config import Config
+from d2djax.rng import Stream, at
+
+
+def _fold(position: Array, size: Array | float) -> Array:
+    """Reflects coordinates at the borders of the field, so that all lie in [0, size]."""
+    return size - jnp.abs(size - jnp.mod(position, 2.0 * size))
+
+
+def place(key: Array, config: Config) -> Array:
+    """Stands the devices in hot spots (a Thomas process), reflected at the borders of the field.
+
+    Args:
+        key: key of the run.
+        config: `num_devices` N, `num_hotspots`, `hotspot_spread` in m, `field_size` in m.
+
+    Returns:
+        [N, 2] float32, metres.
+    """
+    spot_key, choice_key, offset_key = (at(key, Stream.POSITION, step) for step in range(3))
+    spots = jax.random.uniform(spot_key, (config.num_hotspots, 2)) * config.field_size
+    choice = jax.random.randint(choice_key, (config.num_devices,), 0, config.num_hotspots)
+    offset = config.hotspot_spread * jax.random.normal(offset_key, (config.num_devices, 2))
+    return _fold(spots[choice] + offset, config.field_size)
+
+
+def distances(position: Array) -> Array:
+    """Distance between each pair of devices.
+
+    Args:
+        position: [..., N, 2] float, metres.
+
+    Returns:
+        [..., N, N] float, metres; never under 1 m, where the path loss is defined.
+    """
+    difference = position[..., :, None, :] - position[..., None, :, :]
+    return jnp.maximum(jnp.sqrt(jnp.sum(difference**2, axis=-1)), 1.0)
+
+
+def path_power(distance: Array, config: Config) -> Array:
+    """Mean received power `W = P_tx beta0 (d / 1 m)^-a`.
+
+    Args:
+        distance: [...] float, metres.
+        config: `transmit_power` in W, `reference_gain`, `path_loss_exponent`.
+
+    Returns:
+        [...] float, W.
+    """
+    return config.transmit_power * config.reference_gain * distance ** (-config.path_loss_exponent)
+
+
+def _shadowing_states(key: Array, position: Array, config: Config) -> Array:
+    """[S, N, N] W: the same places, one reciprocal log-normal shadowing draw in dB per state and pair."""
+    num_devices = position.shape[0]
+    decibel = jax.random.normal(at(key, Stream.CHANNEL), (config.num_states, num_devices, num_devices))
+    upper = jnp.triu(decibel, 1)
+    reciprocal = config.shadowing_deviation * (upper + jnp.swapaxes(upper, -1, -2))
+    return path_power(distances(position), config)[None] * 10.0 ** (reciprocal / 10.0)
+
+
+def _mobility_states(key: Array, position: Array, config: Config) -> Array:
+    """[S, N, N] W: one snapshot per state of devices on a random walk from their first places."""
+    step = jax.random.normal(at(key, Stream.CHANNEL), (config.num_states, *position.shape))
+    walk = jnp.cumsum(config.mobility_step * step.at[0].set(0.0), axis=0)
+    return path_power(distances(_fold(position[None] + walk, config.field_size)), config)
+
+
+_STATES = {"shadowing": _shadowing_states, "mobility": _mobility_states}
+
+
+def received_power(key: Array, position: Array, config: Config) -> Array:
+    """Power at each receiver from each transmitter in every channel state, reciprocal.
+
+    Args:
+        key: key of the run.
+        position: [N, 2] float, metres.
+        config: `channel_model` picks shadowing draws or snapshots of moving devices.
+
+    Returns:
+        `W`, [S, N, N] float32, W; row = receiver, column = transmitter.
+    """
+    return _STATES[config.channel_model](key, position, config)
+
+
+def outage_probability(rss: Array, rate: Array | float, noise_power: Array | float) -> Array:
+    """Probability that a transmission is lost, eq. 1: `P_D = 1 - exp(-(2^r - 1) sigma^2 / W)`.
+
+    Args:
+        rss: `W`, [..., N, N] float, W; row = receiver, column = transmitter.
+        rate: `r`, bit/s/Hz.
+        noise_power: `sigma^2`, W.
+
+    Returns:
+        [..., N, N] float in [0, 1]; exactly 1 where no power arrives, exactly 0 on the diagonal.
+
+    Raises:
+        ValueError: the last two axes are not square.
+    """
+    rss = jnp.asarray(rss)
+    if rss.ndim < 2 or rss.shape[-1] != rss.shape[-2]:
+        raise ValueError(f"rss must be [..., N, N]; got shape {rss.shape}")
+    heard = rss > 0
+    # Noise over power, not power over noise: powers near 1e-15 W would lose digits when squared or inverted.
+    ratio = (2.0**rate - 1.0) * (noise_power / jnp.where(heard, rss, 1.0))
+    outage = jnp.where(heard, -jnp.expm1(-ratio), 1.0)
+    return jnp.where(jnp.eye(rss.shape[-1], dtype=bool), 0.0, outage)
+
+
+def next_state(key: Array, state: Array, episode: Array, config: Config) -> Array:
+    """Channel state of an episode: the last one with `stay_probability`, else uniform over the S states.
+
+    The first episode has no last one; its state is uniform.
+
+    Args:
+        key: key of the run.
+        state: [] int32, state of the episode before.
+        episode: [] int32, number of this episode; the draw belongs to it.
+        config: `num_states` S and `stay_probability`.
+
+    Returns:
+        [] int32 in 0..S-1.
+    """
+    stay, fresh = jax.random.uniform(at(key, Stream.STATE, episode), (2,))
+    drawn = jnp.minimum((fresh * config.num_states).astype(jnp.int32), config.num_states - 1)
+    stays = (stay < config.stay_probability) & (episode > 0)
+    return jnp.where(stays, state, drawn)

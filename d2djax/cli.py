@@ -1,0 +1,206 @@
+"""The command line: `d2djax run`, `d2djax info`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from d2djax import machine
+from d2djax.config import Config, validate
+
+
+@dataclass(frozen=True)
+class Run:
+    """Simulate a setting for several seeds; print a table; save data and figures.
+
+    Attributes:
+        config: Every setting of a run.
+        seeds: Number of runs; their seeds are first_seed, first_seed + 1, ...
+        first_seed: Seed of the first run.
+        out: Folder for results.zarr, config.toml, manifest.json and the figures.
+        require_gpu: Stop if JAX found no GPU or TPU.
+    """
+
+    config: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
+    seeds: int = 4
+    first_seed: int = 0
+    out: Path = Path("results")
+    require_gpu: bool = False
+
+
+@dataclass(frozen=True)
+class Info:
+    """Print versions, devices, cores and memory."""
+
+
+def config_arguments(path: str) -> list[str]:
+    """Turns a config file (TOML, one `name = value` a line) into command-line arguments.
+
+    The parser then checks a file as strictly as the command line, with the same messages.
+
+    Raises:
+        ValueError: the file is missing or is not TOML.
+    """
+    try:
+        settings = tomllib.loads(Path(path).read_text())
+    except OSError as error:
+        raise ValueError(f"--config {path}: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"--config {path}: not a TOML file: {error}") from error
+    arguments = []
+    for name, value in settings.items():
+        values = value if isinstance(value, list) else [value]
+        arguments += ["--" + name.replace("_", "-"), *map(str, values)]
+    return arguments
+
+
+def config_text(config: Config) -> str:
+    """A config as TOML that `--config` reads back; settings left to the data set are left out."""
+    import tomli_w
+
+    settings = {name: value for name, value in dataclasses.asdict(config).items() if value is not None}
+    return tomli_w.dumps({k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()})
+
+
+def with_config_file(arguments: Sequence[str]) -> list[str]:
+    """Puts the settings of `--config FILE` before the other arguments, which therefore win."""
+    first, rest, from_file = list(arguments[:1]), list(arguments[1:]), []
+    for index, argument in enumerate(rest):
+        if argument == "--config" or argument.startswith("--config="):
+            path = argument.partition("=")[2] or "".join(rest[index + 1 : index + 2])
+            from_file = config_arguments(path)
+            rest = rest[:index] + rest[index + (1 if "=" in argument else 2) :]
+            break
+    return first + from_file + rest
+
+
+def machine_line() -> str:
+    """The machine in one line, for the start of a run."""
+    about = machine.describe()
+    names = about["devices"]
+    kinds = ", ".join(f"{names.count(kind)} x {kind}" for kind in sorted(set(names)))
+    return (
+        f"d2djax {about['versions'].get('d2djax', '?')}, jax {about['versions']['jax']}, {about['backend']}: "
+        f"{kinds}; {about['cores']} cores, {about['memory_gib']} GiB"
+    )
+
+
+def summary_table(dataset: Any) -> Table:
+    """Final accuracy, mean accuracy and paired difference to `none`, with 95 % intervals across seeds."""
+    from d2djax.statistics import interval, mean_accuracy, paired_differences
+
+    curves = mean_accuracy(dataset)
+    final = dataset["accuracy"].isel(round=-1)
+    methods = [str(name) for name in dataset["method"].values]
+    differences = paired_differences(curves) if "none" in methods else None
+    table = Table(title=f"{dataset.sizes['run']} seeds: mean and 95 % confidence interval")
+    for heading in (
+        "method",
+        "final accuracy",
+        "accuracy, mean of rounds",
+        "difference to none",
+        "seeds above",
+        "classes",
+    ):
+        table.add_column(heading, justify="left" if heading == "method" else "right")
+    for method in methods:
+        difference, above = "", ""
+        if differences is not None and method != "none":
+            one = differences.sel(method=method).values
+            difference, above = _with_interval(interval(one), "+.4f"), f"{(one > 0).sum()}/{one.size}"
+        held = (dataset["counts"].sel(method=method) > 0).sum("class").mean().item()
+        table.add_row(
+            method,
+            _with_interval(interval(final.sel(method=method).values), ".4f"),
+            _with_interval(interval(curves.sel(method=method).values), ".4f"),
+            difference,
+            above,
+            f"{held:.2f}",
+        )
+    return table
+
+
+def _with_interval(limits: Any, form: str) -> str:
+    mean, low, high = (float(value) for value in limits)
+    return format(mean, form) if low != low else f"{mean:{form}} [{low:{form}}, {high:{form}}]"
+
+
+def run_command(command: Run) -> None:
+    """Runs `d2djax run`."""
+    from d2djax.results import save
+    from d2djax.runs import run
+
+    if command.seeds < 1:
+        raise ValueError(f"seeds must be at least 1; got {command.seeds}")
+    config = validate(command.config)
+    machine.use_all_cores()
+    machine.use_compilation_cache()
+    errors = Console(stderr=True, highlight=False, soft_wrap=True)
+    errors.print(machine_line())
+    fallback = machine.silent_fallback()
+    if fallback:
+        errors.print(f"warning: {fallback}", style="yellow")
+    if command.require_gpu and machine.describe()["backend"] == "cpu":
+        raise ValueError(f"--require-gpu: JAX found no GPU or TPU; {fallback or 'none is attached'}")
+    dataset = run(config, range(command.first_seed, command.first_seed + command.seeds))
+    command.out.mkdir(parents=True, exist_ok=True)
+    save(dataset, command.out / "results.zarr")
+    (command.out / "config.toml").write_text(config_text(command.config))
+    manifest = json.loads(dataset.attrs["manifest"])
+    (command.out / "manifest.json").write_text(json.dumps(manifest, indent=2, sort_keys=True) + "\n")
+    out = Console(highlight=False)
+    out.print(summary_table(dataset))
+    diverged = int(dataset["status"].sum())
+    if diverged:
+        errors.print(f"{diverged} of {dataset['status'].size} trainings diverged: see `status`", style="yellow")
+    from d2djax.plotting import save_figures
+
+    pictures = save_figures(dataset, command.out)
+    out.print(f"{manifest['wall_seconds']} s; saved in {command.out}: results.zarr, config.toml, manifest.json")
+    out.print("figures: " + ", ".join(path.name for path in pictures))
+
+
+def info_command(command: Info) -> None:
+    """Runs `d2djax info`."""
+    machine.use_all_cores()
+    table = Table(show_header=False)
+    for name, value in machine.describe().items():
+        text = "\n".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
+        table.add_row(name, ", ".join(text) if isinstance(text, list) else str(text))
+    console = Console(highlight=False)
+    console.print(table)
+    fallback = machine.silent_fallback()
+    if fallback:
+        console.print(f"warning: {fallback}", style="yellow")
+
+
+COMMANDS = {"run": (Run, run_command), "info": (Info, info_command)}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of the command line; bad input ends with one line and exit code 2."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        command = tyro.extras.subcommand_cli_from_dict(
+            {name: kind for name, (kind, _) in COMMANDS.items()},
+            prog="d2djax",
+            description="Reinforcement-learned device-to-device graphs for federated learning.",
+            args=with_config_file(given),
+            config=(tyro.conf.OmitArgPrefixes,),
+        )
+        for kind, function in COMMANDS.values():
+            if isinstance(command, kind):
+                function(command)
+    except ValueError as error:
+        print(f"d2djax: {error}", file=sys.stderr)
+        raise SystemExit(2) from None

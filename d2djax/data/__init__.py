@@ -1,0 +1,161 @@
+"""Labelled data sets, in memory: `load` reads them from disk or makes them; it never goes online."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from d2djax.data import cifar, idx, rml2016, tfds
+from d2djax.data.types import DataError, Dataset
+
+__all__ = ["DataError", "Dataset", "load", "prepare"]
+
+NAMES = ("radioml", "fashion_mnist", "cifar10")
+_SHAPES = {"radioml": (2, 128), "fashion_mnist": (*idx.IMAGE_SHAPE, 1), "cifar10": cifar.IMAGE_SHAPE}
+_CLASSES = {"fashion_mnist": idx.CLASS_NAMES, "cifar10": cifar.CLASS_NAMES}
+_FILE_OPTIONS = ("min_snr", "modulations")
+_SYNTHESIS_OPTIONS = ("windows_per_key", "seed", "imitate_published", *_FILE_OPTIONS)
+_DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")
+
+_HOW_TO_GET = {
+    "fashion_mnist": (
+        "the four IDX files train-images-idx3-ubyte[.gz], train-labels-idx1-ubyte[.gz], "
+        "t10k-images-idx3-ubyte[.gz] and t10k-labels-idx1-ubyte[.gz] "
+        "(Debian: apt-get install dataset-fashion-mnist; else github.com/zalandoresearch/fashion-mnist)"
+    ),
+    "cifar10": (
+        "cifar-10-python.tar.gz or cifar-10-binary.tar.gz (www.cs.toronto.edu/~kriz/cifar.html), unpacked "
+        "or not, or cifar10.npz with the arrays x_train, y_train, x_test and y_test"
+    ),
+    "radioml": f"{rml2016.FILE} from RML2016.10a.tar.bz2 (www.deepsig.ai/datasets), or another single .pkl",
+}
+
+
+def load(name: str, data_dir: str | os.PathLike[str] | None = None, **options: Any) -> Dataset:
+    """Loads a data set into memory, training and test files merged (Section IV-A). Never goes online.
+
+    Args:
+        name: "radioml", "fashion_mnist" or "cifar10".
+        data_dir: folder (or, where the data is one file, that file) in any layout that the readers in this
+            package know. None searches for images in $D2DJAX_DATA/<name>, $D2DJAX_DATA,
+            ~/.cache/d2djax/<name>, ~/tensorflow_datasets and Debian's folder, and makes RadioML in process.
+        **options: for "radioml" only: `min_snr` (dB, default -20) and `modulations` (names, default all); and
+            when it is made in process, `windows_per_key`, `seed` and `imitate_published`.
+
+    Returns:
+        x [n, 28, 28, 1] or [n, 32, 32, 3] uint8, or [n, 2, 128] float32; y [n] int32.
+
+    Raises:
+        DataError: the name or an option is unknown, nothing is found, or what is found is missing a part,
+            damaged, of the wrong shape or type, or a pickle that would run code. The first folder that holds
+            anything is the one that is read: damage there is not passed over in silence.
+    """
+    if name not in NAMES:
+        raise DataError(f"expected a data set among {', '.join(NAMES)}; got {name!r}")
+    makes_data = name == "radioml" and data_dir is None
+    allowed = () if name != "radioml" else _SYNTHESIS_OPTIONS if makes_data else _FILE_OPTIONS
+    for option in options:
+        if option not in allowed:
+            known = ", ".join(allowed) or "none"
+            where = "" if data_dir is None else f" read from {data_dir}"
+            raise DataError(f"{name}{where} has no option {option!r}; options: {known}")
+    if makes_data:
+        return _checked(_synthesised(**options))
+    places = _search_path(name) if data_dir is None else _inside(name, Path(data_dir).expanduser())
+    for place in places:
+        try:
+            dataset = _read(name, place, options)
+        except OSError as error:
+            raise DataError(f"{place}: expected a readable folder or file; found {error}") from error
+        if dataset is not None:
+            return _checked(dataset)
+    raise DataError(_not_found(name, data_dir, places))
+
+
+def prepare(name: str, data_dir: str | os.PathLike[str]) -> Path:
+    """Downloads images with TFDS into `data_dir`; needs the network and TensorFlow (`d2djax[tf]`).
+
+    Args:
+        name: "fashion_mnist" or "cifar10".
+        data_dir: folder for prepared data; `load(name, data_dir)` then reads it.
+
+    Returns:
+        The folder that was written.
+
+    Raises:
+        DataError: the name is another, TensorFlow is not installed, or preparing failed.
+    """
+    if name not in _CLASSES:
+        raise DataError(f"expected a data set among {', '.join(_CLASSES)}; got {name!r}")
+    return tfds.prepare(name, Path(data_dir))
+
+
+def _synthesised(*, min_snr: float = -20, **options: Any) -> Dataset:
+    from d2djax.data.radioml import synthesise
+
+    snrs = [snr for snr in range(-20, 20, 2) if snr >= min_snr]
+    if not snrs:
+        raise DataError(f"radioml: option min_snr must be at most 18 dB; got {min_snr}")
+    try:
+        return synthesise(snrs=snrs, **options)
+    except ValueError as error:
+        raise DataError(f"radioml: {error}") from error
+
+
+def _inside(name: str, root: Path) -> list[Path]:
+    return [root, root / name]
+
+
+def _search_path(name: str) -> list[Path]:
+    root = os.environ.get("D2DJAX_DATA")
+    places = [] if not root else _inside(name, Path(root).expanduser())[::-1]
+    places += [Path("~/.cache/d2djax", name).expanduser(), Path("~/tensorflow_datasets").expanduser()]
+    return [*places, _DEBIAN_FOLDER] if name == "fashion_mnist" else places
+
+
+def _read(name: str, place: Path, options: dict[str, Any]) -> Dataset | None:
+    """Reads data set `name` from `place`; None if nothing there is in a known layout."""
+    if name == "radioml":
+        return rml2016.read(found, **options) if (found := rml2016.find(place)) else None
+    find, read = (idx.find, idx.read) if name == "fashion_mnist" else (cifar.find, cifar.read)
+    if found := find(place):
+        return read(found)
+    if found := tfds.find(place, name):
+        return tfds.read(found, name, _SHAPES[name], _CLASSES[name])
+    return None
+
+
+def _not_found(name: str, data_dir: str | os.PathLike[str] | None, places: list[Path]) -> str:
+    searched = ", ".join(f"{place}{'' if place.exists() else ' (missing)'}" for place in places)
+    message = f"{name}: found no data in {searched}; expected {_HOW_TO_GET[name]}"
+    if name == "radioml":
+        return message
+    return (
+        f"{message}; or a folder prepared by TensorFlow Datasets ({name}/<version>/{tfds.INFO} and its "
+        "array_record or tfrecord files): pip install 'd2djax[tf]', then, online, "
+        f"python -c \"from d2djax import data; data.prepare('{name}', '{data_dir or 'DIR'}')\""
+    )
+
+
+def _checked(dataset: Dataset) -> Dataset:
+    """Returns `dataset`, or raises DataError if it is not what `Dataset` promises."""
+    x, y, num_classes = dataset.x, dataset.y, dataset.num_classes
+    shape, dtype = _SHAPES[dataset.name], "float32" if dataset.name == "radioml" else "uint8"
+    is_right = x.dtype == dtype and x.shape[1:] == shape
+    rules = (
+        (f"x {dtype} [n, {', '.join(map(str, shape))}]", is_right, f"{x.dtype} {x.shape}"),
+        ("at least one point", len(x) > 0, "none"),
+        (f"y int32 [{len(x)}]", y.dtype == np.int32 and y.shape == (len(x),), f"{y.dtype} {y.shape}"),
+        ("distinct class names", 0 < len(set(dataset.class_names)) == num_classes, str(dataset.class_names)),
+    )
+    for expected, is_met, found in rules:
+        if not is_met:
+            raise DataError(f"{dataset.source}: expected {expected}; found {found}")
+    if y.min() < 0 or y.max() >= num_classes:
+        raise DataError(f"{dataset.source}: expected labels 0..{num_classes - 1}; found {y.min()}..{y.max()}")
+    if x.dtype == np.float32 and not np.isfinite(x).all():
+        raise DataError(f"{dataset.source}: expected finite values; found NaN or infinity")
+    return dataset

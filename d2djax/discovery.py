@@ -1,0 +1,123 @@
+"""Graph discovery (Section III): the episode loop that trains all policies and yields a graph per state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from d2djax import policy
+from d2djax.channel import next_state
+from d2djax.config import Config, complete, initial_value
+from d2djax.episode import Outcome, play
+from d2djax.network import Network
+from d2djax.rng import Stream, at
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class History:
+    """Learning curves, one point per `record_every` episodes, each the mean over them; all [records] float32.
+
+    Attributes:
+        reward: mean total reward of the devices.
+        diverse_share: share of devices with at least `L-hat` classes.
+        num_classes: mean number of classes at or above the score threshold.
+        outage: mean outage of the chosen links, devices without a link left out (0 if none has one).
+        requested_inter: mean points requested from outside, per cluster.
+        over_budget: mean points requested above the budget, per cluster.
+        entropy: mean entropy of the policies in the state of the last of these episodes, nats.
+    """
+
+    reward: Array
+    diverse_share: Array
+    num_classes: Array
+    outage: Array
+    requested_inter: Array
+    over_budget: Array
+    entropy: Array
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Discovery:
+    """A graph per channel state and, where it was learned, how.
+
+    Attributes:
+        links: [S, N] int32; `links[s, i] = j`: in state s device i takes data from j; `j = i`: no link.
+        buffer: what the devices remember; none for methods that do not learn.
+        history: learning curves; none for methods that do not learn.
+    """
+
+    links: Array
+    buffer: policy.Buffer | None = None
+    history: History | None = None
+
+
+def summarise(outcome: Outcome, links: Array, network: Network, config: Config) -> dict[str, Array]:
+    """The scalars of one episode that the history averages, by name."""
+    is_linked = links != jnp.arange(links.shape[0])
+    num_clusters = jnp.max(network.cluster) + 1
+    over = jnp.maximum(outcome.rewards.requested_inter - network.budget, 0.0)
+    return {
+        "reward": jnp.mean(outcome.rewards.total),
+        "diverse_share": jnp.mean(outcome.num_classes >= config.min_classes),
+        "num_classes": jnp.mean(outcome.num_classes),
+        "outage": jnp.sum(outcome.outage) / jnp.maximum(jnp.sum(is_linked), 1),
+        "requested_inter": jnp.sum(outcome.rewards.requested_inter) / num_clusters,
+        "over_budget": jnp.sum(over) / num_clusters,
+    }
+
+
+def discover(key: Array, network: Network, config: Config) -> Discovery:
+    """Trains the policies of all devices for E episodes and returns the greedy graph of each state (Section III).
+
+    An episode: the channel moves to its next state, every device draws its transmitter from its policy
+    (eq. 7), data is exchanged (Algorithm 1), and the reward of each device goes into its buffer.
+
+    Args:
+        key: key of the run.
+        network: the network.
+        config: `num_episodes` E, `record_every`, `temperature`, `initial_value` and the reward's weights.
+
+    Returns:
+        The greedy links [S, N], the buffers and the history.
+
+    Raises:
+        ValueError: `record_every` does not divide `num_episodes`.
+    """
+    config = complete(config)
+    if config.num_episodes % config.record_every:
+        raise ValueError(
+            f"record_every must be a divisor of num_episodes={config.num_episodes}; got {config.record_every}"
+        )
+    num_states, num_devices, _ = network.outage.shape
+    softmax = {
+        "initial_value": initial_value(config, network.counts.shape[-1]),
+        "temperature": config.temperature,
+    }
+
+    def episode(carry, draw):
+        buffer, state = carry
+        number, uniform = draw
+        state = next_state(key, state, number, config)
+        links = policy.sample(uniform, policy.probabilities(buffer, state, **softmax))
+        outcome = play(network, state, links, config)
+        buffer = policy.update(buffer, state, links, outcome.rewards.total)
+        return (buffer, state), summarise(outcome, links, network, config)
+
+    def block(carry, first):
+        # All draws of a block at once: the generator is a large part of an episode when called per episode.
+        numbers = first + jnp.arange(config.record_every)
+        uniform = jax.vmap(lambda e: jax.random.uniform(at(key, Stream.POLICY, e), (num_devices,)))(numbers)
+        carry, curves = jax.lax.scan(episode, carry, (numbers, uniform))
+        probability = policy.probabilities(*carry, **softmax)
+        entropy = jnp.mean(jnp.sum(jax.scipy.special.entr(probability), axis=-1))
+        return carry, History(**jax.tree.map(jnp.mean, curves), entropy=entropy)
+
+    start = (policy.empty_buffer(num_states, num_devices), jnp.int32(0))
+    firsts = jnp.arange(0, config.num_episodes, config.record_every)
+    (buffer, _), history = jax.lax.scan(block, start, firsts)
+    return Discovery(policy.greedy(buffer), buffer, history)

@@ -1,0 +1,126 @@
+"""The machine that runs the work: what it is, how its cores are used, where compiled programs are kept."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+
+_PACKAGES = ("d2djax", "jax", "jaxlib", "flax", "optax", "numpy", "xarray", "zarr", "tensorflow-datasets")
+
+
+def num_cores() -> int:
+    """Cores that this process may use (its affinity, not the size of the host)."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def memory_bytes() -> int:
+    """Memory of the machine, bytes; 0 where the system does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return 0
+
+
+def use_all_cores() -> None:
+    """Makes each core a device of its own, so that runs are spread over the cores of a machine without GPU.
+
+    Call before the first JAX operation; afterwards, or where `JAX_NUM_CPU_DEVICES` is set, nothing changes.
+    """
+    if "JAX_NUM_CPU_DEVICES" in os.environ:
+        return
+    try:
+        jax.config.update("jax_num_cpu_devices", num_cores())
+    except RuntimeError:
+        # JAX has started: its devices are fixed, and one device still computes the same.
+        return
+
+
+def use_compilation_cache() -> Path | None:
+    """Keeps compiled programs on disk, so that a second start compiles nothing anew.
+
+    The folder is `JAX_COMPILATION_CACHE_DIR`, else one for this jaxlib and this processor under
+    `$XDG_CACHE_HOME` or `~/.cache`. Off with `D2DJAX_CACHE=0` and on macOS.
+
+    Returns:
+        The folder, or none if the cache is off.
+    """
+    if os.environ.get("D2DJAX_CACHE") == "0" or sys.platform == "darwin":
+        return None
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ:
+        return Path(os.environ["JAX_COMPILATION_CACHE_DIR"])
+    # Programs compiled for another processor may crash here, as on a home folder that unlike nodes share.
+    processor = hashlib.sha256(_processor().encode()).hexdigest()[:12]
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = base / "d2djax" / "xla" / f"{importlib.metadata.version('jaxlib')}-{processor}"
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    return folder
+
+
+def _processor() -> str:
+    """Name and instruction sets of the processor, as far as the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
+
+
+def device_names() -> list[str]:
+    """Names of the local devices, one each, such as "NVIDIA H100" or "cpu"."""
+    return [device.device_kind for device in jax.local_devices()]
+
+
+def silent_fallback() -> str | None:
+    """One line if the machine has a GPU or TPU that JAX does not use, else none."""
+    if jax.default_backend() != "cpu":
+        return None
+    if Path("/proc/driver/nvidia/version").exists() or Path("/dev/nvidia0").exists():
+        return "this machine has an NVIDIA GPU, but JAX runs on the CPU: pip install 'd2djax[cuda12]' or [cuda13]"
+    if Path("/dev/accel0").exists():
+        return "this machine has a TPU, but JAX runs on the CPU: pip install 'd2djax[tpu]'"
+    return None
+
+
+def versions() -> dict[str, str]:
+    """Versions of the packages that results depend on; packages that are missing are left out."""
+    found = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def git_commit() -> str | None:
+    """Commit of the checkout that the package runs from, "+" if it was changed; none outside a checkout."""
+    folder = Path(__file__).resolve().parent.parent
+    if not (folder / ".git").exists():
+        return None
+    command = ["git", "-C", str(folder), "describe", "--always", "--dirty=+", "--abbrev=40", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def describe() -> dict[str, Any]:
+    """Versions, devices, cores and memory, for the manifest and for `d2djax info`."""
+    return {
+        "versions": versions(),
+        "backend": jax.default_backend(),
+        "devices": device_names(),
+        "cores": num_cores(),
+        "memory_gib": round(memory_bytes() / 2**30, 1),
+        "system": platform.platform(),
+        "git_commit": git_commit(),
+        "jax_threefry_partitionable": bool(jax.config.read("jax_threefry_partitionable")),
+    }

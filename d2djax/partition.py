@@ -1,0 +1,178 @@
+"""Which points each device starts with (Section IV-A): the held-out split and the non-i.i.d. partition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from d2djax.config import Config
+from d2djax.data.types import Dataset
+from d2djax.rng import Stream, at
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Points:
+    """All points of a data set on the accelerator, sorted by class.
+
+    Attributes:
+        x: [n, ...] uint8 or float32.
+        y: [n] int32, class.
+        sizes: points of each class. Static.
+    """
+
+    x: Array
+    y: Array
+    sizes: tuple[int, ...] = field(metadata={"static": True})
+
+
+def arrange(dataset: Dataset, config: Config) -> Points:
+    """Sorts the points of a data set by class and puts them on the accelerator, once for all runs.
+
+    Args:
+        dataset: any labelled data set.
+        config: a validated config; its `num_classes` must be that of the data set.
+
+    Returns:
+        The points.
+
+    Raises:
+        ValueError: config and data set differ in the number of classes.
+    """
+    if dataset.num_classes != config.num_classes:
+        raise ValueError(
+            f"num_classes must be {dataset.num_classes}, the classes of {dataset.name}; got {config.num_classes}"
+        )
+    order = np.argsort(dataset.y, kind="stable")
+    sizes = tuple(int(size) for size in np.bincount(dataset.y, minlength=dataset.num_classes))
+    return Points(jnp.asarray(dataset.x[order]), jnp.asarray(dataset.y[order], jnp.int32), sizes)
+
+
+def deal_classes(key: Array, config: Config) -> Array:
+    """Deals `classes_per_device` different classes to each device, every class about equally often.
+
+    Device after device takes the classes that were used least so far, ties at random; so the numbers of
+    devices that hold two classes differ by at most one.
+
+    Args:
+        key: key of the run.
+        config: `num_devices` N, `num_classes` L, `classes_per_device` k.
+
+    Returns:
+        [N, k] int32, the classes of each device in the order in which they were dealt.
+    """
+
+    def deal(used: Array, device: Array) -> tuple[Array, Array]:
+        tie_break = jax.random.uniform(at(key, Stream.PARTITION, device), used.shape)
+        hand = jax.lax.top_k(-(used + tie_break), config.classes_per_device)[1]
+        return used.at[hand].add(1.0), hand
+
+    _, hands = jax.lax.scan(deal, jnp.zeros(config.num_classes), jnp.arange(config.num_devices))
+    return hands
+
+
+def class_counts(hands: Array, config: Config) -> Array:
+    """Splits the points of a device over its classes as evenly as whole points go.
+
+    Args:
+        hands: [N, k] int32, the classes of each device.
+        config: `points_per_device` P; the first `P mod k` classes of a hand get one point more.
+
+    Returns:
+        `D`, [N, L] int32; every row sums to P.
+    """
+    share, extra = divmod(config.points_per_device, config.classes_per_device)
+    points = share + (jnp.arange(config.classes_per_device) < extra)
+    is_held = jax.nn.one_hot(hands, config.num_classes, dtype=jnp.int32)
+    return jnp.sum(is_held * points[None, :, None], axis=1)
+
+
+def most_points_asked(config: Config) -> int:
+    """Upper bound of the points of one class that all devices together may ask for."""
+    holders = -(-config.num_devices * config.classes_per_device // config.num_classes)
+    return holders * -(-config.points_per_device // config.classes_per_device)
+
+
+def windows_per_key(config: Config) -> int:
+    """Radio windows of each modulation and SNR that serve what the devices may ask for."""
+    num_snrs = len(range(max(config.min_snr, -20), 20, 2))
+    # One more than the share says: the held-out part is rounded.
+    needed = most_points_asked(config) / (1.0 - config.test_fraction) + 1.0
+    return int(np.ceil(needed / num_snrs))
+
+
+def held_out_sizes(sizes: np.ndarray, config: Config) -> np.ndarray:
+    """Held-out points of each class, [L] int: `test_fraction` of the class, rounded."""
+    return np.rint(np.asarray(sizes) * config.test_fraction).astype(int)
+
+
+def check_supply(sizes: np.ndarray, class_names: tuple[str, ...], config: Config) -> None:
+    """Checks that every class has the training points that the devices may ask for.
+
+    Args:
+        sizes: [L] int, points of each class in the data set.
+        class_names: `L` names.
+        config: the completed config.
+
+    Raises:
+        ValueError: names the class, the points asked and the points available.
+    """
+    asked = most_points_asked(config)
+    for name, available in zip(class_names, sizes - held_out_sizes(sizes, config), strict=True):
+        if asked > available:
+            raise ValueError(
+                f"points_per_device={config.points_per_device} asks for {asked} training points of class "
+                f"{name!r}; {available} are available"
+            )
+
+
+def labels(sizes: tuple[int, ...]) -> np.ndarray:
+    """Class of each point of a data set that is sorted by class, [n] int32."""
+    return np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+
+
+def split(key: Array, sizes: tuple[int, ...], config: Config) -> tuple[Array, Array]:
+    """Shuffles each class and holds out the first `test_fraction` of it.
+
+    Args:
+        key: key of the run.
+        sizes: points of each class; the points of the data set are sorted by class.
+        config: `test_fraction`.
+
+    Returns:
+        `(test, train)`: int32 numbers of points, each sorted by class and shuffled within a class.
+    """
+    label = jnp.asarray(labels(sizes))
+    bits = jax.random.bits(at(key, Stream.SPLIT), label.shape)
+    point = jnp.arange(label.shape[0], dtype=jnp.int32)
+    _, _, shuffled = jax.lax.sort((label, bits, point), num_keys=2)
+    held_out = held_out_sizes(np.array(sizes), config)
+    is_test = np.concatenate([np.arange(size) < held for size, held in zip(sizes, held_out, strict=True)])
+    return shuffled[np.flatnonzero(is_test)], shuffled[np.flatnonzero(~is_test)]
+
+
+def assign(train: Array, counts: Array, sizes: tuple[int, ...], config: Config) -> Array:
+    """Gives each device its points: no point to two devices, each device's points sorted by class.
+
+    Args:
+        train: [n] int32, numbers of the training points, sorted by class and shuffled within a class.
+        counts: `D`, [N, L] int32, points that each device gets of each class.
+        sizes: points of each class in the data set.
+        config: `points_per_device` P.
+
+    Returns:
+        [N, P] int32, numbers of points.
+    """
+    left = np.array(sizes) - held_out_sizes(np.array(sizes), config)
+    class_start = jnp.asarray(np.concatenate([[0], np.cumsum(left)[:-1]]), jnp.int32)
+    end = jnp.cumsum(counts, axis=1)
+    # A device's first point of a class comes after those of the devices before it.
+    first = class_start[None, :] + jnp.cumsum(counts, axis=0) - counts
+    slot = jnp.arange(config.points_per_device, dtype=jnp.int32)
+    label = jnp.sum(slot[None, :, None] >= end[:, None, :], axis=-1)
+    rank = slot[None, :] - jnp.take_along_axis(end - counts, label, axis=1)
+    return train[jnp.take_along_axis(first, label, axis=1) + rank]

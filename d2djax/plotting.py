@@ -1,0 +1,152 @@
+"""Figures: accuracy curves with bands, the discovered graph on the map, the reward while the policies learn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from d2djax.statistics import interval
+
+if TYPE_CHECKING:
+    import xarray
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's palette: told apart by people with any common colour vision.
+COLOURS = {
+    "none": "#000000",
+    "uniform": "#E69F00",
+    "rl": "#0072B2",
+    "nearest": "#009E73",
+    "best_response": "#CC79A7",
+    "pooled": "#999999",
+}
+STYLES = {
+    "none": ":",
+    "uniform": "--",
+    "rl": "-",
+    "nearest": "-.",
+    "best_response": (0, (5, 1)),
+    "pooled": (0, (1, 1)),
+}
+CLUSTER_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
+INTER_COLOUR = "#D55E00"
+
+
+def _figure(width: float = 4.2, height: float = 3.0) -> tuple[Figure, Axes]:
+    """A figure at the width of a paper's column; drawn without a display."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=160, layout="constrained")
+    axes = figure.add_subplot()
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def _band(axes: Axes, x: np.ndarray, samples: np.ndarray, **style: Any) -> None:
+    """Mean over seeds with the 95 % confidence interval of the mean."""
+    mean, low, high = interval(samples)
+    (line,) = axes.plot(x, mean, **style)
+    if samples.shape[0] > 1:
+        axes.fill_between(x, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
+
+
+def accuracy_curves(dataset: xarray.Dataset) -> Figure:
+    """Accuracy of the global model over local steps, mean and 95 % interval over seeds, one curve per method."""
+    figure, axes = _figure()
+    for method in (str(name) for name in dataset["method"].values):
+        samples = dataset["accuracy"].sel(method=method).transpose("run", "round").values
+        _band(
+            axes,
+            dataset["round"].values,
+            samples,
+            label=method,
+            color=COLOURS[method],
+            linestyle=STYLES[method],
+        )
+    axes.set(xlabel="local steps", ylabel="accuracy on held-out points")
+    axes.legend(frameon=False, loc="lower right")
+    return figure
+
+
+def reward_curve(dataset: xarray.Dataset) -> Figure:
+    """Mean reward and share of devices with enough classes while rl learns, against the untrained baselines."""
+    figure, axes = _figure()
+    episode = dataset["episode"].values
+    _band(axes, episode, dataset["discovery_reward"].values, color=COLOURS["rl"], label="rl, while it learns")
+    for method in (str(name) for name in dataset["method"].values):
+        if method != "pooled":
+            level = dataset["graph_reward"].sel(method=method).mean().item()
+            label = "rl, greedy graph" if method == "rl" else method
+            style = "--" if method == "rl" else STYLES[method]
+            axes.axhline(level, color=COLOURS[method], linestyle=style, linewidth=1, label=label)
+    axes.set(xlabel="episodes", ylabel="mean total reward of the devices")
+    axes.legend(frameon=False, loc="center right")
+    return figure
+
+
+def _arrow(axes: Axes, start: np.ndarray, end: np.ndarray, crosses: bool) -> None:
+    style = {"color": INTER_COLOUR, "linestyle": "--"} if crosses else {"color": "#555555", "linestyle": "-"}
+    properties = {
+        "arrowstyle": "-|>",
+        "shrinkA": 5,
+        "shrinkB": 5,
+        "linewidth": 0.9,
+        "mutation_scale": 8,
+        **style,
+    }
+    axes.annotate("", xy=tuple(end), xytext=tuple(start), arrowprops=properties, zorder=1)
+
+
+def graph(dataset: xarray.Dataset, *, method: str = "rl", run: int = 0, state: int | None = None) -> Figure:
+    """The graph of one run on the map: colours are clusters, arrows go from transmitter to receiver.
+
+    Args:
+        dataset: results.
+        method: whose graph.
+        run: position of the run.
+        state: channel state; none: the state in which the exchange happened.
+
+    Returns:
+        The figure; links inside a cluster are solid grey, links between clusters dashed orange.
+    """
+    from matplotlib.lines import Line2D
+
+    one = dataset.isel(run=run)
+    state = int(one["exchange_state"]) if state is None else state
+    position, cluster = one["position"].values, one["cluster"].values
+    links = one["links"].sel(method=method).isel(state=state).values
+    figure, axes = _figure(4.2, 4.2)
+    for receiver, transmitter in enumerate(links):
+        if receiver != transmitter:
+            crosses = cluster[receiver] != cluster[transmitter]
+            _arrow(axes, position[transmitter], position[receiver], bool(crosses))
+    colours = [CLUSTER_COLOURS[label % len(CLUSTER_COLOURS)] for label in cluster]
+    axes.scatter(*position.T, c=colours, s=42, edgecolors="white", linewidths=0.6, zorder=2)
+    axes.set(xlabel="x (m)", ylabel="y (m)", aspect="equal")
+    axes.margins(0.06)
+    handles = [
+        Line2D([], [], color="#555555", label="link inside a cluster"),
+        Line2D([], [], color=INTER_COLOUR, linestyle="--", label="link between clusters"),
+        Line2D([], [], color=CLUSTER_COLOURS[0], marker="o", linestyle="", label="device, colour: cluster"),
+    ]
+    figure.legend(handles=handles, loc="outside upper center", ncols=2, frameon=False, fontsize=8)
+    return figure
+
+
+def save_figures(dataset: xarray.Dataset, folder: Path) -> list[Path]:
+    """Saves as PNG the figures that a run has data for.
+
+    Returns:
+        Paths of `accuracy.png` and, where rl ran, `graph.png` and `reward.png`.
+    """
+    figures = {"accuracy": accuracy_curves(dataset)}
+    if "rl" in dataset["method"].values:
+        figures |= {"graph": graph(dataset), "reward": reward_curve(dataset)}
+    paths = []
+    for name, figure in figures.items():
+        paths.append(folder / f"{name}.png")
+        figure.savefig(paths[-1])
+    return paths

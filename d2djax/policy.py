@@ -1,0 +1,117 @@
+"""Policies of the devices (Sections III-A and III-D): experience buffers, link probabilities, update."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Buffer:
+    """What all devices remember, `psi`: row = receiver (whose policy it is), column = transmitter.
+
+    Attributes:
+        reward: `psi[s, j, 0]`, [S, N, N] float32, summed reward of each link in each state.
+        tries: `psi[s, j, 1]`, [S, N, N] float32, times each link was chosen in each state.
+    """
+
+    reward: Array
+    tries: Array
+
+
+def empty_buffer(num_states: int, num_devices: int) -> Buffer:
+    """A buffer of [S, N, N] zeros."""
+    zeros = jnp.zeros((num_states, num_devices, num_devices), jnp.float32)
+    return Buffer(reward=zeros, tries=zeros)
+
+
+def values(buffer: Buffer, state: Array | int, *, initial_value: Array | float = 0.0) -> Array:
+    """Mean reward of each link in one state; `initial_value` where a link was never tried.
+
+    Args:
+        buffer: [S, N, N] sums and tries.
+        state: [] int32.
+        initial_value: [] float.
+
+    Returns:
+        [N, N] float32.
+    """
+    reward, tries = jnp.asarray(buffer.reward)[state], jnp.asarray(buffer.tries)[state]
+    # Deviation: eq. 7 divides 0 by 0 for a link that was never tried; it gets `initial_value` here.
+    return jnp.where(tries > 0, reward / jnp.maximum(tries, 1.0), initial_value)
+
+
+def probabilities(
+    buffer: Buffer,
+    state: Array | int,
+    *,
+    initial_value: Array | float = 0.0,
+    temperature: Array | float = 1.0,
+) -> Array:
+    """Link probabilities of all devices, eq. 7: softmax over transmitters of `psi_0 / psi_1 / temperature`.
+
+    Args:
+        buffer: [S, N, N] sums and tries.
+        state: [] int32, channel state (the paper's index t).
+        initial_value: [] float, value of an untried link.
+        temperature: [] float, positive; 1 is the paper.
+
+    Returns:
+        [N, N] float32; row i is the distribution of device i's transmitter, j = i meaning no link.
+    """
+    return jax.nn.softmax(values(buffer, state, initial_value=initial_value) / temperature, axis=-1)
+
+
+def sample(uniform: Array, probability: Array) -> Array:
+    """Draws one transmitter per receiver from one uniform number each, by inverting the distribution.
+
+    Args:
+        uniform: [N] float in [0, 1).
+        probability: [N, N] float, rows sum to 1.
+
+    Returns:
+        `links`, [N] int32; an index of zero probability is never drawn.
+    """
+    cumulative = jnp.cumsum(probability, axis=-1)
+    # Scaled by the last sum, which rounding leaves next to 1, so that no draw falls past the end.
+    below = cumulative <= uniform[:, None] * cumulative[:, -1:]
+    return jnp.sum(below, axis=-1).astype(jnp.int32)
+
+
+def update(buffer: Buffer, state: Array | int, links: Array, reward: Array) -> Buffer:
+    """Adds the rewards of one episode to the links that earned them (Section III-D), nothing else.
+
+    Args:
+        buffer: [S, N, N] sums and tries.
+        state: [] int32.
+        links: [N] int32, `links[i] = j`: receiver i took data from transmitter j.
+        reward: `R`, [N] float.
+
+    Returns:
+        The new buffer.
+    """
+    links = jnp.asarray(links)
+    receiver = jnp.arange(links.shape[0])
+    return Buffer(
+        reward=jnp.asarray(buffer.reward).at[state, receiver, links].add(reward),
+        tries=jnp.asarray(buffer.tries).at[state, receiver, links].add(1),
+    )
+
+
+def greedy(buffer: Buffer) -> Array:
+    """The best link of each device in each state: largest mean reward among tried links, ties to the smallest j.
+
+    Args:
+        buffer: [S, N, N] sums and tries.
+
+    Returns:
+        `links`, [S, N] int32; a device that tried nothing in a state gets no link (itself).
+    """
+    is_tried = buffer.tries > 0
+    mean = jnp.where(is_tried, buffer.reward / jnp.maximum(buffer.tries, 1.0), -jnp.inf)
+    best = jnp.argmax(mean, axis=-1)
+    return jnp.where(jnp.any(is_tried, axis=-1), best, jnp.arange(best.shape[-1])[None]).astype(jnp.int32)

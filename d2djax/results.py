@@ -1,0 +1,170 @@
+"""Results as labelled arrays: names, units and coordinates of everything that runs yield; how they are kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from d2djax.config import Config
+from d2djax.data import Dataset
+
+if TYPE_CHECKING:
+    import xarray
+
+# name: (dimensions, unit, meaning)
+_LEARNING = {
+    "accuracy": ("1", "share of held-out points that the global model classifies right"),
+    "loss": ("nat", "mean cross entropy of the global model on held-out points"),
+    "train_loss": ("nat", "mean cross entropy of the minibatches since the last evaluation"),
+}
+_WORTH = {
+    "reward": ("1", "mean total reward of the devices"),
+    "diverse_share": ("1", "share of devices with at least min_classes classes"),
+    "num_classes": ("1", "mean number of classes at or above the score threshold"),
+    "outage": ("1", "mean outage of the chosen links"),
+    "requested_inter": ("point", "mean points requested from outside the cluster"),
+    "over_budget": ("point", "mean points requested above the cluster's budget"),
+}
+_ENTROPY = {"entropy": ("nat", "mean entropy of the policies")}
+
+
+def manifest(
+    config: Config, seeds: np.ndarray, dataset: Dataset, machine: dict[str, Any], seconds: float
+) -> dict[str, Any]:
+    """What is needed to make the results again: setting, seeds, data, machine, versions, wall time."""
+    return {
+        "config": dataclasses.asdict(config),
+        "seeds": [int(seed) for seed in seeds],
+        "data": {"name": dataset.name, "points": len(dataset.y), "source": dataset.source},
+        "machine": machine,
+        "wall_seconds": round(seconds, 1),
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _variables(graphs: Any, learning: Any) -> dict[str, tuple[tuple[str, ...], np.ndarray, dict[str, str]]]:
+    """(dimensions, values, attributes) of every variable."""
+    per_method = ("run", "method")
+    network, links = graphs.network, "transmitter of each device; itself where it has no link"
+    found = {
+        "status": (
+            per_method,
+            _status(learning),
+            "1",
+            "0: finite, 1: the training diverged (NaN or infinity)",
+        ),
+        "position": (("run", "device", "axis"), network.position, "m", "place of each device"),
+        "cluster": (("run", "device"), network.cluster, "1", "label of the reliable cluster"),
+        "exchange_state": (("run",), graphs.state, "1", "channel state in which the exchange happens"),
+        "links": ((*per_method, "state", "device"), graphs.links, "1", links),
+        "counts_before": (("run", "device", "class"), network.counts, "point", "points before the exchange"),
+        "counts": ((*per_method, "device", "class"), graphs.counts, "point", "points after the exchange"),
+        "points_moved": (per_method, graphs.points_moved, "point", "points that changed their device"),
+    }
+    for name, (unit, meaning) in _LEARNING.items():
+        found[name] = ((*per_method, "round"), getattr(learning, name), unit, meaning)
+    for name, (unit, meaning) in _WORTH.items():
+        found[f"graph_{name}"] = (
+            (*per_method, "state"),
+            graphs.worth[name],
+            unit,
+            f"{meaning}, in each state",
+        )
+    if graphs.history is not None:
+        for name, (unit, meaning) in (_WORTH | _ENTROPY).items():
+            values = getattr(graphs.history, name)
+            found[f"discovery_{name}"] = (("run", "episode"), values, unit, f"{meaning}, while rl learns")
+    return {
+        name: (dims, np.asarray(values), {"units": unit, "long_name": meaning})
+        for name, (dims, values, unit, meaning) in found.items()
+    }
+
+
+def _status(learning: Any) -> np.ndarray:
+    """[run, method] int8: 1 where training left the finite numbers."""
+    finite = np.isfinite(learning.loss) & np.isfinite(learning.train_loss)
+    return (~finite.all(axis=-1)).astype(np.int8)
+
+
+def label(
+    config: Config,
+    seeds: np.ndarray,
+    dataset: Dataset,
+    graphs: Any,
+    learning: Any,
+    about: dict[str, Any],
+) -> xarray.Dataset:
+    """Names every array of a batch of runs.
+
+    Args:
+        config: the validated config.
+        seeds: [R] int, coordinates of `run`.
+        dataset: names the classes.
+        graphs: `simulation.Graphs` with a leading run axis.
+        learning: `federated.Learning`, fields [R, M, rounds].
+        about: the manifest, kept as JSON in `attrs["manifest"]`.
+
+    Returns:
+        The dataset; `round` counts local steps, `episode` counts episodes, both at the end of their stretch.
+    """
+    import xarray
+
+    stride = config.aggregation_interval * config.evaluate_every
+    coordinates = {
+        "run": ("run", seeds, {"long_name": "seed"}),
+        "method": ("method", list(config.methods)),
+        "round": ("round", np.arange(stride, config.num_steps + 1, stride), {"units": "local step"}),
+        "state": ("state", np.arange(config.num_states), {"long_name": "channel state"}),
+        "device": ("device", np.arange(config.num_devices)),
+        "class": ("class", list(dataset.class_names)),
+        "axis": ("axis", ["x", "y"]),
+    }
+    if graphs.history is not None:
+        episodes = np.arange(config.record_every, config.num_episodes + 1, config.record_every)
+        coordinates["episode"] = ("episode", episodes, {"units": "episode"})
+    attributes = {"title": f"d2djax run on {dataset.name}", "manifest": json.dumps(about, sort_keys=True)}
+    return xarray.Dataset(_variables(graphs, learning), coords=coordinates, attrs=attributes)
+
+
+def save(dataset: xarray.Dataset, path: str | os.PathLike[str]) -> Path:
+    """Writes a dataset as a zarr store, whole or not at all; an earlier store at `path` is replaced.
+
+    Args:
+        dataset: results.
+        path: folder of the store, such as `results.zarr`.
+
+    Returns:
+        The path.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f"{path.name}.", suffix=".partial", dir=path.parent))
+    try:
+        dataset.to_zarr(temporary / "store", mode="w", zarr_format=3, consolidated=False)
+        if path.exists():
+            os.replace(path, temporary / "old")
+        os.replace(temporary / "store", path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return path
+
+
+def read(path: str | os.PathLike[str]) -> xarray.Dataset:
+    """Opens a saved dataset.
+
+    Raises:
+        FileNotFoundError: there is no store at `path`.
+    """
+    import xarray
+
+    if not Path(path).is_dir():
+        raise FileNotFoundError(f"{path}: no results here; expected a zarr store that d2djax wrote")
+    return xarray.open_zarr(path, consolidated=False, chunks=None)

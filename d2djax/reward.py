@@ -1,0 +1,102 @@
+"""Rewards of one exchange (Section III-C): diversity score, local, global and total reward."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+# A count that equals its threshold but for float32 rounding must count.
+TOLERANCE = 1e-5
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Rewards:
+    """Rewards of one episode.
+
+    Attributes:
+        local: `r_L`, [N].
+        global_: `r_G` of each device's cluster, [N].
+        total: `R`, [N].
+        requested_inter: `Q-tilde`, [N], points requested from outside by cluster label; 0 past K.
+    """
+
+    local: Array
+    global_: Array
+    total: Array
+    requested_inter: Array
+
+
+def num_diverse_classes(counts: Array, thresholds: Array) -> Array:
+    """Classes with at least the threshold's points, eq. 6 left side; equal up to 1e-5 counts.
+
+    Args:
+        counts: [N, L] float.
+        thresholds: [N, L] float, already scaled by the score fraction where f is meant.
+
+    Returns:
+        [N] float32, 0..L.
+    """
+    counts, thresholds = jnp.asarray(counts), jnp.asarray(thresholds)
+    return jnp.sum(counts >= thresholds * (1.0 - TOLERANCE), axis=-1).astype(jnp.float32)
+
+
+def diversity_score(counts: Array, thresholds: Array, min_classes: Array | int) -> Array:
+    """Score `f = n` if `n >= L-hat` else 0, with n the number of classes at or above their threshold.
+
+    Args:
+        counts: `D-hat`, [N, L] float.
+        thresholds: [N, L] float, already scaled by `score_fraction`.
+        min_classes: `L-hat`, [] int.
+
+    Returns:
+        `f`, [N] float32.
+    """
+    number = num_diverse_classes(counts, thresholds)
+    return jnp.where(number >= min_classes, number, 0.0)
+
+
+def rewards(
+    score: Array,
+    outage: Array,
+    requested: Array,
+    links: Array,
+    cluster: Array,
+    budget: Array,
+    *,
+    alpha_diversity: Array | float,
+    alpha_outage: Array | float,
+    alpha_budget: Array | float,
+    gamma: Array | float,
+) -> Rewards:
+    """Rewards of all devices (Section III-C).
+
+    `r_L = alpha_1 f - alpha_2 P_D`; `r_G[k] = mean_i r_L[i] + alpha_3 (B[k] - Q-tilde[k])`, where Q-tilde
+    sums the points that devices of cluster k request from outside it; `R = r_L + gamma r_G`.
+
+    Args:
+        score: `f`, [N] float.
+        outage: `P_D(i, links[i])`, [N] float.
+        requested: `Q`, [N, L] float.
+        links: [N] int32.
+        cluster: [N] int32.
+        budget: `B`, [N] float, by cluster label.
+        alpha_diversity: `alpha_1`.
+        alpha_outage: `alpha_2`.
+        alpha_budget: `alpha_3`, per point.
+        gamma: weight of the global reward.
+
+    Returns:
+        The rewards, fields [N] float32.
+    """
+    score, outage, requested = jnp.asarray(score), jnp.asarray(outage), jnp.asarray(requested)
+    links, cluster, budget = jnp.asarray(links), jnp.asarray(cluster), jnp.asarray(budget)
+    local = alpha_diversity * score - alpha_outage * outage
+    from_outside = jnp.where(cluster[links] != cluster, jnp.sum(requested, axis=-1), 0.0)
+    requested_inter = jnp.zeros(score.shape, jnp.float32).at[cluster].add(from_outside)
+    by_cluster = jnp.mean(local) + alpha_budget * (budget - requested_inter)
+    global_ = by_cluster[cluster]
+    return Rewards(local, global_, local + gamma * global_, requested_inter)

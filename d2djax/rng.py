@@ -1,0 +1,56 @@
+"""Random keys by address: a draw depends on its name and step, never on what was drawn before."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import jax
+from jax import Array
+
+
+class Stream(IntEnum):
+    """Names of the independent random streams of a run.
+
+    Append only: each number is part of every published result.
+    """
+
+    POSITION = 0
+    CHANNEL = 1
+    TRUST = 2
+    PARTITION = 3
+    STATE = 4
+    POLICY = 5
+    BASELINE = 6
+    DEPLOYMENT = 7
+    DELIVERY = 8
+    SPLIT = 9
+    MODEL = 10
+    MINIBATCH = 11
+    POOL = 12
+    STRAGGLER = 13
+
+
+def run_key(seed: int | Array) -> Array:
+    """Key of the run with this seed, whatever other runs there are.
+
+    Args:
+        seed: [] int32.
+
+    Returns:
+        A typed key, shape [].
+    """
+    return jax.random.key(seed)
+
+
+def at(key: Array, stream: Stream, step: int | Array = 0) -> Array:
+    """Key of one stream at one step; `key` itself may be used again.
+
+    Args:
+        key: the key of the run.
+        stream: which kind of draw.
+        step: [] int32, the episode, training step or device that the draw belongs to.
+
+    Returns:
+        A typed key, shape [].
+    """
+    return jax.random.fold_in(jax.random.fold_in(key, int(stream)), step)

@@ -1,0 +1,111 @@
+"""The real exchange before training (Section III-B): which data points each device holds afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from d2djax.config import Config
+from d2djax.messages import Exchange
+from d2djax.rng import Stream, at
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Holding:
+    """Who holds which points: one permutation of all points, cut into a stretch per device.
+
+    A ragged partition in fixed shapes: every point stands in exactly one place, whatever the sizes.
+
+    Attributes:
+        points: [N * P] int32, numbers of points, device after device.
+        start: [N] int32, where each device's stretch begins.
+        size: `|D-hat|`, [N] int32, points that each device holds.
+    """
+
+    points: Array
+    start: Array
+    size: Array
+
+
+def whole_points(key: Array, moved: Exchange, outage: Array, links: Array, config: Config) -> Array:
+    """Points that really arrive, whole numbers (the exchange itself reckons with expectations).
+
+    `expected`: `floor((1 - P_D) U)`. `sampled`: a binomial draw of `floor(U)` points with success `1 - P_D`.
+    Rounding down keeps every bound of the exchange.
+
+    Args:
+        key: key of the run.
+        moved: the exchange, fields [N, L].
+        outage: `P_D`, [N, N] float of the state of the exchange.
+        links: [N] int32.
+        config: `delivery`.
+
+    Returns:
+        [N, L] int32.
+    """
+    # Float32 may leave 12.999999 of the 13 points that 26 / 44 of 22 are: eight units in the last place.
+    whole = lambda real: jnp.floor(real * (1.0 + 1e-6))  # noqa: E731
+    if config.delivery == "expected":
+        return whole(moved.received).astype(jnp.int32)
+    success = 1.0 - outage[jnp.arange(links.shape[0]), links]
+    sent = whole(moved.transmitted)
+    drawn = jax.random.binomial(at(key, Stream.DELIVERY), sent, success[:, None])
+    return jnp.where(success[:, None] >= 1.0, sent, drawn).astype(jnp.int32)
+
+
+def _offset_in_class(links: Array, received: Array) -> Array:
+    """[N, L] int32: points of the class that the transmitter gives to receivers of smaller index."""
+    num_devices = links.shape[0]
+    index = jnp.arange(num_devices)
+    before = (links[:, None] == links[None, :]) & (index[None, :] < index[:, None])
+    # An integer product: exact at any size, where a matrix unit might round.
+    return jnp.matmul(before.astype(jnp.int32), received)
+
+
+def transfer(points: Array, counts: Array, links: Array, received: Array) -> Holding:
+    """Moves whole points from transmitters to receivers; each point ends in exactly one place.
+
+    The points of a class that leave a device are the first ones it holds; they are shuffled, so these are
+    a random subset. Receivers of one transmitter are served in the order of their index.
+
+    Args:
+        points: [N, P] int32, numbers of points; each device's row sorted by class.
+        counts: `D`, [N, L] int32, points of each class in each row.
+        links: [N] int32.
+        received: [N, L] int32, points that each device receives; a transmitter's sum never exceeds its counts.
+
+    Returns:
+        The holding after the exchange.
+    """
+    num_devices, per_device = points.shape
+    device = jnp.arange(num_devices, dtype=jnp.int32)
+    class_start = jnp.cumsum(counts, axis=1) - counts
+    first = per_device * links[:, None] + class_start[links] + _offset_in_class(links, received)
+    # Along the row-major list of points the new owner is constant but for steps where a receiver's share
+    # begins and ends: the running sum of these steps is the difference between new owner and old.
+    step = jnp.broadcast_to((device - links)[:, None], received.shape)
+    change = jnp.zeros(num_devices * per_device + 1, jnp.int32).at[first].add(step).at[first + received].add(-step)
+    owner = jnp.repeat(device, per_device) + jnp.cumsum(change)[:-1]
+    order = jnp.argsort(owner, stable=True)
+    size = jnp.zeros(num_devices, jnp.int32).at[owner].add(1)
+    return Holding(points.reshape(-1)[order], jnp.cumsum(size) - size, size)
+
+
+def pool(key: Array, points: Array) -> Holding:
+    """Deals all points anew, i.i.d. and in equal numbers: the upper bound of what any exchange can reach.
+
+    Args:
+        key: key of the run.
+        points: [N, P] int32, numbers of points.
+
+    Returns:
+        A holding of P points for every device.
+    """
+    num_devices, per_device = points.shape
+    dealt = jax.random.permutation(at(key, Stream.POOL), points.reshape(-1))
+    start = per_device * jnp.arange(num_devices, dtype=jnp.int32)
+    return Holding(dealt, start, jnp.full(num_devices, per_device, jnp.int32))
