@@ -137,6 +137,7 @@ def _pulse_train(
     samples = length + step - 1
     symbols = 2 * half_span + -(-samples // step)
     number = np.arange(symbols) - half_span
+    # Deviation: the published symbols are a whitened text; these are independent and equally likely.
     drawn = points.astype(np.complex64)[generator.integers(len(points), size=(len(positions), symbols))]
     phase = positions % step
     drawn *= (positions - phase)[:, None] + step * number >= 0
@@ -156,12 +157,10 @@ def _wideband_fm(generator: np.random.Generator, positions: np.ndarray, length: 
     """Broadcast FM: 75 kHz deviation at full scale, 75 us pre-emphasis."""
     rate = _PUBLISHED_FM_RATE if published else SAMPLE_RATE
     audio = np.real(speech(generator, len(positions), length, rate, emphasis=_FM_EMPHASIS))
-    if published:
-        audio = audio * (positions[:, None] + np.arange(length) >= _FM_DELAY)
-    else:
-        # Deviation: the published transmitter is 220.5 kS/s in a 200 kS/s channel and has no limiter; at full
-        # scale, 75 kHz and the audio's own band then pass half the sample rate.
-        audio = np.clip(audio, -1, 1)
+    begun = positions[:, None] + np.arange(length) >= _FM_DELAY
+    # Deviation: the published transmitter is 220.5 kS/s in a 200 kS/s channel and has no limiter; at full
+    # scale, 75 kHz and the audio's own band then pass half the sample rate.
+    audio = audio * begun if published else np.clip(audio, -1, 1)
     return _frequency_modulated(2 * np.pi * _FM_DEVIATION / rate * audio)
 
 
