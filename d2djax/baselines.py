@@ -12,7 +12,7 @@ from d2djax.config import Config, complete
 from d2djax.discovery import Discovery
 from d2djax.episode import play
 from d2djax.network import Network
-from d2djax.rng import Stream, at
+from d2djax.rng import Stream, at, uniform_integer
 
 
 def none(key: Array, network: Network, config: Config) -> Discovery:
@@ -23,7 +23,7 @@ def none(key: Array, network: Network, config: Config) -> Discovery:
 
 def _uniform_links(key: Array, num_devices: int) -> Array:
     """[N] int32: a transmitter for each device, uniform among the others."""
-    other = jax.random.randint(key, (num_devices,), 0, num_devices - 1, jnp.int32)
+    other = uniform_integer(key, (num_devices,), num_devices - 1)
     return other + (other >= jnp.arange(num_devices))
 
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from d2djax.config import Config
-from d2djax.rng import Stream, at
+from d2djax.rng import Stream, at, uniform_integer
 
 
 def _fold(position: Array, size: Array | float) -> Array:
@@ -27,7 +27,7 @@ def place(key: Array, config: Config) -> Array:
     """
     spot_key, choice_key, offset_key = (at(key, Stream.POSITION, step) for step in range(3))
     spots = jax.random.uniform(spot_key, (config.num_hotspots, 2)) * config.field_size
-    choice = jax.random.randint(choice_key, (config.num_devices,), 0, config.num_hotspots)
+    choice = uniform_integer(choice_key, (config.num_devices,), config.num_hotspots)
     offset = config.hotspot_spread * jax.random.normal(offset_key, (config.num_devices, 2))
     return _fold(spots[choice] + offset, config.field_size)
 

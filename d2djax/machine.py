@@ -122,5 +122,5 @@ def describe() -> dict[str, Any]:
         "memory_gib": round(memory_bytes() / 2**30, 1),
         "system": platform.platform(),
         "git_commit": git_commit(),
-        "jax_threefry_partitionable": bool(jax.config.read("jax_threefry_partitionable")),
+        "jax_threefry_partitionable": bool(jax.config.values["jax_threefry_partitionable"]),
     }

@@ -55,8 +55,9 @@ def arrange(dataset: Dataset, config: Config) -> Points:
 def deal_classes(key: Array, config: Config) -> Array:
     """Deals `classes_per_device` different classes to each device, every class about equally often.
 
-    Device after device takes the classes that were used least so far, ties at random; so the numbers of
-    devices that hold two classes differ by at most one.
+    A deck is a shuffle of all L classes; each deck serves `floor(L / k)` devices, whose hands share no
+    class, and what is left of it is not dealt. So a class goes at most once per deck: over the network the
+    numbers of devices that hold it differ a little, as they do in the field.
 
     Args:
         key: key of the run.
@@ -65,14 +66,11 @@ def deal_classes(key: Array, config: Config) -> Array:
     Returns:
         [N, k] int32, the classes of each device in the order in which they were dealt.
     """
-
-    def deal(used: Array, device: Array) -> tuple[Array, Array]:
-        tie_break = jax.random.uniform(at(key, Stream.PARTITION, device), used.shape)
-        hand = jax.lax.top_k(-(used + tie_break), config.classes_per_device)[1]
-        return used.at[hand].add(1.0), hand
-
-    _, hands = jax.lax.scan(deal, jnp.zeros(config.num_classes), jnp.arange(config.num_devices))
-    return hands
+    hands_per_deck = config.num_classes // config.classes_per_device
+    dealt = hands_per_deck * config.classes_per_device
+    uniform = jax.random.uniform(at(key, Stream.PARTITION), (num_decks(config), config.num_classes))
+    decks = jnp.argsort(uniform, axis=-1)[:, :dealt].astype(jnp.int32)
+    return decks.reshape(-1, config.classes_per_device)[: config.num_devices]
 
 
 def class_counts(hands: Array, config: Config) -> Array:
@@ -91,10 +89,14 @@ def class_counts(hands: Array, config: Config) -> Array:
     return jnp.sum(is_held * points[None, :, None], axis=1)
 
 
+def num_decks(config: Config) -> int:
+    """Decks from which all devices are served; no class is dealt more often."""
+    return -(-config.num_devices // (config.num_classes // config.classes_per_device))
+
+
 def most_points_asked(config: Config) -> int:
     """Upper bound of the points of one class that all devices together may ask for."""
-    holders = -(-config.num_devices * config.classes_per_device // config.num_classes)
-    return holders * -(-config.points_per_device // config.classes_per_device)
+    return num_decks(config) * -(-config.points_per_device // config.classes_per_device)
 
 
 def windows_per_key(config: Config) -> int:

@@ -18,7 +18,7 @@ from d2djax.federated import Learning, train
 from d2djax.models import make_model
 from d2djax.network import Network, make_network
 from d2djax.policy import probabilities, sample
-from d2djax.rng import Stream, at
+from d2djax.rng import Stream, at, uniform_integer
 from d2djax.transfer import Holding, pool, transfer, whole_points
 
 DISCOVERIES: dict[str, Callable[[Array, Network, Config], Discovery]] = {
@@ -106,7 +106,7 @@ def prepare(key: Array, config: Config, sizes: tuple[int, ...]) -> tuple[Graphs,
     network = make_network(key, config)
     test, spare = partition.split(key, sizes, config)
     points = partition.assign(spare, network.counts, sizes, config)
-    state = jax.random.randint(at(key, Stream.DEPLOYMENT), (), 0, config.num_states)
+    state = uniform_integer(at(key, Stream.DEPLOYMENT), (), config.num_states)
     found = {method: DISCOVERIES[method](key, network, config) for method in config.methods}
     links = {method: _deployed(key, found[method], config) for method in config.methods}
 

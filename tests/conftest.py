@@ -1,0 +1,73 @@
+import os
+
+import jax
+import numpy as np
+import pytest
+
+from d2djax.config import Config, validate
+from d2djax.data.types import Dataset
+from d2djax.network import make_network
+from d2djax.rng import run_key
+
+# Compiling is most of what these tests take; XLA's full optimisation makes it several times as long, and
+# programs this small no faster. JAX reads this when it first compiles; a level that is set already stays.
+FLAGS = os.environ.get("XLA_FLAGS", "")
+if "xla_backend_optimization_level" not in FLAGS:
+    os.environ["XLA_FLAGS"] = f"{FLAGS} --xla_backend_optimization_level=1".strip()
+
+
+@pytest.fixture(scope="session")
+def tiny_config():
+    """A setting whose whole run takes a second: 6 devices with 2 of 5 classes, 20 points of each."""
+    config = Config(
+        dataset="fashion_mnist",
+        num_devices=6,
+        num_classes=5,
+        num_states=3,
+        classes_per_device=2,
+        points_per_device=40,
+        threshold=8.0,
+        min_classes=3,
+        num_episodes=60,
+        record_every=20,
+        num_steps=8,
+        aggregation_interval=4,
+        batch_size=8,
+    )
+    return validate(config)
+
+
+@pytest.fixture(scope="session")
+def tiny_dataset():
+    """1,000 images of 4 x 4 pixels in 5 classes of unequal size; a linear model tells the classes apart."""
+    rng = np.random.default_rng(0)
+    y = rng.permutation(np.repeat(np.arange(5, dtype=np.int32), [200, 180, 210, 190, 220]))
+    x = rng.integers(0, 60, (len(y), 16))
+    # Three bright pixels of its own for each class; the sixteenth pixel is noise.
+    for offset in range(3):
+        x[np.arange(len(y)), 3 * y + offset] += 120
+    return Dataset(
+        x=x.reshape(-1, 4, 4, 1).astype(np.uint8),
+        y=y,
+        class_names=("a", "b", "c", "d", "e"),
+        name="tiny",
+        source="drawn in the tests",
+    )
+
+
+@pytest.fixture(scope="session")
+def network_program():
+    """`(draw, traces)`: `draw(seeds, config)` makes the networks of several runs; `traces` grows per trace."""
+    traces = []
+
+    def one(seed, config):
+        traces.append(seed)
+        return make_network(run_key(seed), config)
+
+    return jax.jit(jax.vmap(one, (0, None))), traces
+
+
+@pytest.fixture(scope="session")
+def tiny_networks(network_program, tiny_config):
+    """Networks of the seeds 0 to 127 in the tiny setting, as NumPy arrays with a leading axis of runs."""
+    return jax.tree.map(np.asarray, network_program[0](np.arange(128), tiny_config))

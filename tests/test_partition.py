@@ -1,0 +1,271 @@
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from d2djax import partition
+from d2djax.config import Config, validate
+from d2djax.data.types import Dataset
+from d2djax.rng import run_key
+
+# (devices, classes, classes per device): decks that come out even, decks with a rest, one hand per deck.
+DEALS = [(25, 10, 4), (25, 11, 4), (6, 5, 2), (7, 3, 3)]
+SEEDS = np.arange(60)
+
+
+def setting(num_devices, num_classes, hand, points=0):
+    return Config(
+        num_devices=num_devices,
+        num_classes=num_classes,
+        classes_per_device=hand,
+        points_per_device=points or 10 * hand + 1,
+        min_classes=1,
+    )
+
+
+def dealt(config):
+    """Hands [60, N, k] and counts [60, N, L] of 60 runs."""
+
+    def one(seed):
+        hands = partition.deal_classes(run_key(seed), config)
+        return hands, partition.class_counts(hands, config)
+
+    return jax.tree.map(np.asarray, jax.jit(jax.vmap(one))(SEEDS))
+
+
+@pytest.fixture(scope="module")
+def deals():
+    return {shape: dealt(setting(*shape)) for shape in DEALS}
+
+
+@pytest.mark.parametrize("shape", DEALS)
+def test_hands_hold_different_classes(deals, shape):
+    num_devices, num_classes, hand = shape
+    hands, _ = deals[shape]
+    assert hands.shape == (len(SEEDS), num_devices, hand)
+    assert hands.min() >= 0 and hands.max() < num_classes
+    assert (np.diff(np.sort(hands, axis=-1), axis=-1) > 0).all()
+
+
+@pytest.mark.parametrize("shape", DEALS)
+def test_hands_of_one_deck_share_no_class(deals, shape):
+    _, num_classes, hand = shape
+    per_deck = num_classes // hand
+    hands, counts = deals[shape]
+    for first in range(0, shape[0], per_deck):
+        deck = np.sort(hands[:, first : first + per_deck].reshape(len(SEEDS), -1), axis=-1)
+        assert (np.diff(deck, axis=-1) > 0).all()
+    # So no class is held by more devices than there are decks.
+    assert (counts > 0).sum(axis=1).max() <= partition.num_decks(setting(*shape))
+
+
+@pytest.mark.parametrize("shape", DEALS)
+def test_every_class_is_used_equally_often_over_the_runs(deals, shape):
+    num_devices, num_classes, hand = shape
+    use = (deals[shape][1] > 0).sum(axis=1)  # [runs, L]
+    # Five standard errors of the mean over runs, from what one deck does: a class is in it or not.
+    share = num_devices * hand / num_classes
+    error = np.sqrt(num_devices * hand / num_classes / len(SEEDS))
+    assert np.abs(use.mean(axis=0) - share).max() <= 5 * error
+    assert (use.sum(axis=1) == num_devices * hand).all()
+
+
+@pytest.mark.parametrize("shape", DEALS)
+def test_every_device_has_its_points(deals, shape):
+    _, _, hand = shape
+    hands, counts = deals[shape]
+    assert (counts.sum(axis=-1) == 10 * hand + 1).all()
+    held = np.take_along_axis(counts, hands, axis=-1)
+    # 10 k + 1 points: one more of the first class of the hand.
+    assert (held == 10 + (np.arange(hand) == 0)).all()
+
+
+def test_990_points_of_4_classes_are_248_248_247_247():
+    config = setting(2, 11, 4, points=990)
+    counts = np.asarray(partition.class_counts(np.array([[7, 0, 10, 3], [1, 2, 3, 4]]), config))
+    expected = np.zeros((2, 11), int)
+    expected[0, [7, 0, 10, 3]] = expected[1, [1, 2, 3, 4]] = [248, 248, 247, 247]
+    np.testing.assert_array_equal(counts, expected)
+
+
+@pytest.mark.parametrize("shape", DEALS)
+def test_no_run_asks_for_more_than_the_bound(deals, shape):
+    counts = deals[shape][1]
+    assert counts.sum(axis=1).max() <= partition.most_points_asked(setting(*shape))
+
+
+def test_seeds_deal_differently(deals):
+    hands = deals[(25, 10, 4)][0].reshape(len(SEEDS), -1)
+    assert len(np.unique(hands, axis=0)) == len(SEEDS)
+
+
+def test_arrange_sorts_by_class_and_keeps_every_point(tiny_dataset, tiny_config):
+    points = partition.arrange(tiny_dataset, tiny_config)
+    assert points.sizes == (200, 180, 210, 190, 220)
+    np.testing.assert_array_equal(points.y, partition.labels(points.sizes))
+    assert points.x.dtype == np.uint8 and points.y.dtype == np.int32
+    order = np.concatenate([np.flatnonzero(tiny_dataset.y == label) for label in range(5)])
+    np.testing.assert_array_equal(points.x, tiny_dataset.x[order])
+
+
+def test_class_without_points_has_size_zero(tiny_config):
+    dataset = Dataset(np.zeros((3, 1), np.uint8), np.array([4, 0, 4], np.int32), tuple("abcde"), "few", "")
+    points = partition.arrange(dataset, tiny_config)
+    assert points.sizes == (1, 0, 0, 0, 2)
+    np.testing.assert_array_equal(points.y, [0, 4, 4])
+
+
+def test_data_of_another_number_of_classes_is_refused(tiny_dataset, tiny_config):
+    with pytest.raises(ValueError, match="num_classes must be 5, the classes of tiny; got 7"):
+        partition.arrange(tiny_dataset, replace(tiny_config, num_classes=7))
+
+
+SIZES = (200, 180, 210, 190, 222)
+LABELS = np.repeat(np.arange(5), SIZES)
+
+
+@pytest.fixture(scope="module")
+def shares(tiny_config):
+    """Counts, held-out points, training points and the points of each device, of 60 runs."""
+
+    def one(seed):
+        key = run_key(seed)
+        counts = partition.class_counts(partition.deal_classes(key, tiny_config), tiny_config)
+        test, train = partition.split(key, SIZES, tiny_config)
+        return counts, test, train, partition.assign(train, counts, SIZES, tiny_config)
+
+    return jax.tree.map(np.asarray, jax.jit(jax.vmap(one))(SEEDS))
+
+
+def test_split_is_disjoint_and_covers_everything(shares):
+    _, test, train, _ = shares
+    everything = np.sort(np.concatenate([test, train], axis=1), axis=1)
+    assert (everything == np.arange(len(LABELS))).all()
+
+
+def test_split_holds_out_a_fifth_of_each_class(shares):
+    _, test, train, _ = shares
+    for run in range(len(SEEDS)):
+        # 222 / 5 = 44.4, rounded.
+        np.testing.assert_array_equal(np.bincount(LABELS[test[run]]), [40, 36, 42, 38, 44])
+        np.testing.assert_array_equal(np.bincount(LABELS[train[run]]), [160, 144, 168, 152, 178])
+
+
+def test_split_is_sorted_by_class_and_shuffled_within(shares):
+    _, test, train, _ = shares
+    for part in (test, train):
+        assert (np.diff(LABELS[part], axis=1) >= 0).all()
+        assert len(np.unique(part, axis=0)) == len(SEEDS)
+        # Within a class half of the neighbours go down; a sorted list has none that does.
+        falls = np.mean(np.diff(part, axis=1) < 0)
+        assert 0.45 < falls < 0.55
+
+
+def test_every_point_is_held_out_equally_often(shares):
+    held_out = np.bincount(shares[1].reshape(-1), minlength=len(LABELS)) / len(SEEDS)
+    # Five standard deviations of 60 draws of one in five, and none is always in or out.
+    assert np.abs(held_out - 0.2).max() < 5 * np.sqrt(0.2 * 0.8 / len(SEEDS))
+    first, second = (held_out[LABELS == 0][half] for half in (slice(100), slice(100, 200)))
+    assert abs(first.mean() - second.mean()) < 5 * np.sqrt(2 * 0.2 * 0.8 / (100 * len(SEEDS)))
+
+
+def test_no_point_goes_to_two_devices_and_none_is_held_out(shares):
+    _, _, train, points = shares
+    for run in range(len(SEEDS)):
+        flat = points[run].reshape(-1)
+        assert len(np.unique(flat)) == flat.size
+        assert np.isin(flat, train[run]).all()
+
+
+def test_every_device_gets_exactly_its_counts_sorted_by_class(shares):
+    counts, _, _, points = shares
+    label = LABELS[points]  # [runs, N, P]
+    assert (np.diff(label, axis=-1) >= 0).all()
+    got = (label[..., None] == np.arange(5)).sum(axis=-2)
+    np.testing.assert_array_equal(got, counts)
+
+
+def test_points_of_a_device_are_a_random_part_of_the_class(shares):
+    # All devices together hold each training point equally often, first or last in the data set.
+    held = np.bincount(shares[3].reshape(-1), minlength=len(LABELS))
+    first, second = held[:100].mean(), held[100:200].mean()
+    assert abs(first - second) / len(SEEDS) < 5 * np.sqrt(2 * 0.25 / (100 * len(SEEDS)))
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 2**31 - 1), st.data())
+def test_any_counts_that_the_supply_allows_are_served(seed, data):
+    # Rows of 6 points, 4 devices, 3 classes of 30 points: 24 of each remain for training, enough for all.
+    config = setting(4, 3, 1, points=6)
+    train = np.random.default_rng(seed).permutation(90).astype(np.int32)[:72]
+    label = np.sort(
+        data.draw(st.lists(st.lists(st.integers(0, 2), min_size=6, max_size=6), min_size=4, max_size=4))
+    )
+    counts = (label[..., None] == np.arange(3)).sum(axis=1).astype(np.int32)
+    points = np.asarray(assigned(train, counts, (30, 30, 30), config))
+    assert len(np.unique(points)) == points.size
+    # The training points 0-23 are of class 0, 24-47 of class 1, 48-71 of class 2.
+    place = np.argsort(train)[np.searchsorted(np.sort(train), points)]
+    np.testing.assert_array_equal(place // 24, label)
+
+
+assigned = jax.jit(partition.assign, static_argnums=2)
+
+
+def test_supply_error_names_class_asked_and_available(tiny_config):
+    # 6 devices with 2 of 5 classes in three decks: at most 3 x 20 = 60 points of a class.
+    names = ("ankle boot", "bag", "coat", "dress", "shirt")
+    partition.check_supply(np.array([75, 75, 75, 75, 75]), names, tiny_config)
+    with pytest.raises(ValueError, match=r"points_per_device=40 .* 60 .* 'dress'; 59 are available"):
+        partition.check_supply(np.array([75, 75, 75, 74, 75]), names, tiny_config)
+    with pytest.raises(ValueError, match=r"'ankle boot'; 0 are available"):
+        partition.check_supply(np.array([0, 75, 75, 75, 75]), names, tiny_config)
+
+
+# What the radio data have: every even SNR from -20 to 18 dB.
+SNRS = range(-20, 20, 2)
+
+
+def check_windows(config):
+    """The radio data made for a config have points enough for it."""
+    num_snrs = sum(snr >= config.min_snr for snr in SNRS)
+    sizes = np.full(config.num_classes, num_snrs * partition.windows_per_key(config))
+    partition.check_supply(sizes, ("name",) * config.num_classes, config)
+
+
+radio_settings = st.builds(
+    lambda hand, extra, **fields: validate(
+        Config(classes_per_device=hand, points_per_device=hand + extra, **fields)
+    ),
+    hand=st.integers(1, 11),
+    extra=st.integers(0, 2000),
+    num_devices=st.integers(2, 80),
+    min_snr=st.integers(-15, 9).map(lambda half: 2 * half),
+    test_fraction=st.floats(0.01, 0.95),
+)
+
+
+@given(radio_settings)
+def test_windows_made_suffice(config):
+    check_windows(config)
+
+
+def test_windows_made_suffice_for_the_defaults():
+    check_windows(validate(Config()))
+    check_windows(validate(Config(num_devices=50, min_snr=18)))
+
+
+@pytest.mark.parametrize("min_snr", [-19, -1, 1, 9, 17])
+def test_windows_made_suffice_when_the_least_snr_lies_between_two(min_snr):
+    # 17 dB leaves the 18 dB windows alone, not two kinds of windows.
+    check_windows(validate(Config(min_snr=min_snr)))
+
+
+def test_windows_made_are_not_many_more_than_asked():
+    config = validate(Config())
+    asked = partition.most_points_asked(config)
+    made = len([snr for snr in SNRS if snr >= 0]) * partition.windows_per_key(config)
+    assert asked <= 0.8 * made + 1 <= asked + 12
