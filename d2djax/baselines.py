@@ -62,7 +62,7 @@ def best_response(key: Array, network: Network, config: Config) -> Discovery:
 
     In each state, `best_response_sweeps` passes over all devices from each of `best_response_restarts`
     starts (the first: no links; the others: uniform); the best end counts. It sees what no device of the
-    paper may see, so it bounds what discovery can be expected to reach.
+    paper may see. Each end is a local optimum, no single device can improve it; more restarts find better ones.
 
     Args:
         key: key of the run.
@@ -72,7 +72,7 @@ def best_response(key: Array, network: Network, config: Config) -> Discovery:
     Returns:
         Links [S, N]; no buffer, no history.
     """
-    config = complete(config)
+    config, network = complete(config), jax.tree.map(jnp.asarray, network)
     num_states, num_devices, _ = network.outage.shape
     alone = jnp.arange(num_devices, dtype=jnp.int32)
 

@@ -116,13 +116,13 @@ def summary_table(dataset: Any) -> Table:
     for method in methods:
         difference, above = "", ""
         if differences is not None and method != "none":
-            one = differences.sel(method=method).values
+            one = differences.sel({"method": method}).values
             difference, above = _with_interval(interval(one), "+.4f"), f"{(one > 0).sum()}/{one.size}"
-        held = (dataset["counts"].sel(method=method) > 0).sum("class").mean().item()
+        held = (dataset["counts"].sel({"method": method}) > 0).sum("class").mean().item()
         table.add_row(
             method,
-            _with_interval(interval(final.sel(method=method).values), ".4f"),
-            _with_interval(interval(curves.sel(method=method).values), ".4f"),
+            _with_interval(interval(final.sel({"method": method}).values), ".4f"),
+            _with_interval(interval(curves.sel({"method": method}).values), ".4f"),
             difference,
             above,
             f"{held:.2f}",
@@ -142,10 +142,12 @@ def run_command(command: Run) -> None:
 
     if command.seeds < 1:
         raise ValueError(f"seeds must be at least 1; got {command.seeds}")
+    if command.out.exists() and not command.out.is_dir():
+        raise ValueError(f"--out {command.out}: expected a folder, found a file")
     config = validate(command.config)
     machine.use_all_cores()
     machine.use_compilation_cache()
-    errors = Console(stderr=True, highlight=False, soft_wrap=True)
+    errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     errors.print(machine_line())
     fallback = machine.silent_fallback()
     if fallback:
@@ -158,7 +160,7 @@ def run_command(command: Run) -> None:
     (command.out / "config.toml").write_text(config_text(command.config))
     manifest = json.loads(dataset.attrs["manifest"])
     (command.out / "manifest.json").write_text(json.dumps(manifest, indent=2, sort_keys=True) + "\n")
-    out = Console(highlight=False)
+    out = Console(highlight=False, markup=False, soft_wrap=True)
     out.print(summary_table(dataset))
     diverged = int(dataset["status"].sum())
     if diverged:
@@ -177,7 +179,7 @@ def info_command(command: Info) -> None:
     for name, value in machine.describe().items():
         text = "\n".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
         table.add_row(name, ", ".join(text) if isinstance(text, list) else str(text))
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     console.print(table)
     fallback = machine.silent_fallback()
     if fallback:

@@ -130,7 +130,7 @@ class Config:
     gamma: float = 0.5
     deployment: Literal["greedy", "sampled"] = static("greedy")
     delivery: Literal["expected", "sampled"] = static("expected")
-    best_response_restarts: int = static(4)
+    best_response_restarts: int = static(16)
     best_response_sweeps: int = static(6)
 
     model: str = static("auto")

@@ -88,7 +88,7 @@ def discover(key: Array, network: Network, config: Config) -> Discovery:
     Raises:
         ValueError: `record_every` does not divide `num_episodes`.
     """
-    config = complete(config)
+    config, network = complete(config), jax.tree.map(jnp.asarray, network)
     if config.num_episodes % config.record_every:
         raise ValueError(
             f"record_every must be a divisor of num_episodes={config.num_episodes}; got {config.record_every}"

@@ -44,7 +44,7 @@ def play(network: Network, state: Array | int, links: Array, config: Config) -> 
     Returns:
         The outcome.
     """
-    outage = network.outage[state]
+    outage = jnp.asarray(network.outage)[state]
     moved = exchange(network.counts, network.thresholds, network.trust, links, outage)
     # Deviation: the paper's f asks for all of c, which a receiver that lacks a class never gets over a lossy
     # link, since it requests exactly c. So f compares with a share of c; `score_fraction=1` is the paper.

@@ -30,8 +30,8 @@ class MLP(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         """Logits [B, L] of inputs [B, ...]."""
-        x = as_float(x).reshape(x.shape[0], -1)
-        return nn.Dense(self.num_classes)(nn.relu(nn.Dense(self.num_hidden)(x)))
+        hidden = nn.relu(nn.Dense(self.num_hidden)(as_float(x).reshape(x.shape[0], -1)))
+        return nn.Dense(self.num_classes)(hidden)
 
 
 class Conv1D(nn.Module):
@@ -80,8 +80,8 @@ class RadioCNN(nn.Module):
         x = nn.relu(Conv1D(16, width=8, stride=4)(x))
         x = nn.relu(Conv1D(32, width=5, stride=2)(x))
         x = nn.relu(Conv1D(32, width=3, stride=1)(x))
-        x = x.reshape(x.shape[0], -1)
-        return nn.Dense(self.num_classes)(nn.relu(nn.Dense(64)(x)))
+        hidden = nn.relu(nn.Dense(64)(x.reshape(x.shape[0], -1)))
+        return nn.Dense(self.num_classes)(hidden)
 
 
 MODELS: dict[str, Callable[..., nn.Module]] = {"mlp": MLP, "radio_cnn": RadioCNN}

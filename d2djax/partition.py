@@ -41,14 +41,21 @@ def arrange(dataset: Dataset, config: Config) -> Points:
         The points.
 
     Raises:
-        ValueError: config and data set differ in the number of classes.
+        ValueError: config and data set differ in the number of classes, a label has no class, or a class has
+            too few points for the config.
     """
     if dataset.num_classes != config.num_classes:
         raise ValueError(
             f"num_classes must be {dataset.num_classes}, the classes of {dataset.name}; got {config.num_classes}"
         )
-    order = np.argsort(dataset.y, kind="stable")
+    if dataset.y.min() < 0 or dataset.y.max() >= dataset.num_classes:
+        raise ValueError(
+            f"labels of {dataset.name} must be in 0..{dataset.num_classes - 1}; "
+            f"got {dataset.y.min()}..{dataset.y.max()}"
+        )
     sizes = tuple(int(size) for size in np.bincount(dataset.y, minlength=dataset.num_classes))
+    check_supply(np.array(sizes), dataset.class_names, config)
+    order = np.argsort(dataset.y, kind="stable")
     return Points(jnp.asarray(dataset.x[order]), jnp.asarray(dataset.y[order], jnp.int32), sizes)
 
 
@@ -101,7 +108,7 @@ def most_points_asked(config: Config) -> int:
 
 def windows_per_key(config: Config) -> int:
     """Radio windows of each modulation and SNR that serve what the devices may ask for."""
-    num_snrs = len(range(max(config.min_snr, -20), 20, 2))
+    num_snrs = sum(snr >= config.min_snr for snr in range(-20, 20, 2))
     # One more than the share says: the held-out part is rounded.
     needed = most_points_asked(config) / (1.0 - config.test_fraction) + 1.0
     return int(np.ceil(needed / num_snrs))

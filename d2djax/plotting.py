@@ -57,7 +57,7 @@ def accuracy_curves(dataset: xarray.Dataset) -> Figure:
     """Accuracy of the global model over local steps, mean and 95 % interval over seeds, one curve per method."""
     figure, axes = _figure()
     for method in (str(name) for name in dataset["method"].values):
-        samples = dataset["accuracy"].sel(method=method).transpose("run", "round").values
+        samples = dataset["accuracy"].sel({"method": method}).transpose("run", "round").values
         _band(
             axes,
             dataset["round"].values,
@@ -78,7 +78,7 @@ def reward_curve(dataset: xarray.Dataset) -> Figure:
     _band(axes, episode, dataset["discovery_reward"].values, color=COLOURS["rl"], label="rl, while it learns")
     for method in (str(name) for name in dataset["method"].values):
         if method != "pooled":
-            level = dataset["graph_reward"].sel(method=method).mean().item()
+            level = dataset["graph_reward"].sel({"method": method}).mean().item()
             label = "rl, greedy graph" if method == "rl" else method
             style = "--" if method == "rl" else STYLES[method]
             axes.axhline(level, color=COLOURS[method], linestyle=style, linewidth=1, label=label)
@@ -117,7 +117,7 @@ def graph(dataset: xarray.Dataset, *, method: str = "rl", run: int = 0, state: i
     one = dataset.isel(run=run)
     state = int(one["exchange_state"]) if state is None else state
     position, cluster = one["position"].values, one["cluster"].values
-    links = one["links"].sel(method=method).isel(state=state).values
+    links = one["links"].sel({"method": method}).isel(state=state).values
     figure, axes = _figure(4.2, 4.2)
     for receiver, transmitter in enumerate(links):
         if receiver != transmitter:

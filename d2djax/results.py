@@ -117,15 +117,17 @@ def label(
     """
     import xarray
 
+    # Strings of any length: zarr keeps those of fixed length in a way that may change.
+    text = lambda names: np.array(names, dtype=np.dtypes.StringDType())  # noqa: E731
     stride = config.aggregation_interval * config.evaluate_every
     coordinates = {
         "run": ("run", seeds, {"long_name": "seed"}),
-        "method": ("method", list(config.methods)),
+        "method": ("method", text(config.methods)),
         "round": ("round", np.arange(stride, config.num_steps + 1, stride), {"units": "local step"}),
         "state": ("state", np.arange(config.num_states), {"long_name": "channel state"}),
         "device": ("device", np.arange(config.num_devices)),
-        "class": ("class", list(dataset.class_names)),
-        "axis": ("axis", ["x", "y"]),
+        "class": ("class", text(dataset.class_names)),
+        "axis": ("axis", text(("x", "y"))),
     }
     if graphs.history is not None:
         episodes = np.arange(config.record_every, config.num_episodes + 1, config.record_every)
@@ -149,12 +151,22 @@ def save(dataset: xarray.Dataset, path: str | os.PathLike[str]) -> Path:
     temporary = Path(tempfile.mkdtemp(prefix=f"{path.name}.", suffix=".partial", dir=path.parent))
     try:
         dataset.to_zarr(temporary / "store", mode="w", zarr_format=3, consolidated=False)
-        if path.exists():
-            os.replace(path, temporary / "old")
-        os.replace(temporary / "store", path)
+        _replace(temporary / "store", path, temporary / "old")
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return path
+
+
+def _replace(new: Path, path: Path, aside: Path) -> None:
+    """Puts a folder in the place of another; if that fails, the earlier one stands as before."""
+    if path.exists():
+        os.replace(path, aside)
+    try:
+        os.replace(new, path)
+    except BaseException:
+        if aside.exists():
+            os.replace(aside, path)
+        raise
 
 
 def read(path: str | os.PathLike[str]) -> xarray.Dataset:

@@ -18,7 +18,7 @@ from d2djax.config import Config, validate
 from d2djax.data import Dataset, load
 from d2djax.federated import train
 from d2djax.models import make_model
-from d2djax.partition import Points, arrange, check_supply, windows_per_key
+from d2djax.partition import Points, arrange, windows_per_key
 from d2djax.progress import stage
 from d2djax.rng import run_key
 from d2djax.simulation import prepare
@@ -56,12 +56,16 @@ def check_seeds(seeds: int | Sequence[int]) -> np.ndarray:
     Raises:
         ValueError: none is left, one repeats, or one does not fit in 31 bits.
     """
-    numbers = list(range(seeds)) if isinstance(seeds, int) else [int(seed) for seed in seeds]
-    if not numbers:
+    is_count = isinstance(seeds, (int, np.integer))
+    if is_count and not 1 <= seeds <= 2**31:
         raise ValueError(f"seeds must be at least 1; got {seeds!r}")
-    if len(set(numbers)) < len(numbers) or min(numbers) < 0 or max(numbers) >= 2**31:
+    numbers = np.arange(seeds) if is_count else np.asarray(seeds)
+    if numbers.size == 0:
+        raise ValueError(f"seeds must be at least 1; got {seeds!r}")
+    is_whole = numbers.ndim == 1 and np.issubdtype(numbers.dtype, np.integer)
+    if not is_whole or len(np.unique(numbers)) < numbers.size or numbers.min() < 0 or numbers.max() >= 2**31:
         raise ValueError(f"seeds must be different whole numbers in [0, 2**31); got {seeds!r}")
-    return np.array(numbers, np.int32)
+    return numbers.astype(np.int32)
 
 
 def run(
@@ -94,7 +98,7 @@ def run(
         DataError: the data set cannot be read.
     """
     started = time.perf_counter()
-    console = Console(stderr=True, highlight=False, soft_wrap=True) if progress else None
+    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True) if progress else None
     config = config or Config()
     if data is not None and config.num_classes == 0:
         config = replace(config, num_classes=data.num_classes)
@@ -102,7 +106,6 @@ def run(
     network_model = make_model(config) if model is None else model
     dataset = load_dataset(config) if data is None else data
     points = arrange(dataset, config)
-    check_supply(np.array(points.sizes), dataset.class_names, config)
     if console:
         console.print(f"data: {dataset.name}, {len(dataset.y):,} points, {dataset.source}")
     traced = as_numbers(config)

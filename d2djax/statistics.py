@@ -52,5 +52,5 @@ def paired_differences(values: xarray.DataArray, reference: str = "none") -> xar
     methods = list(values["method"].values)
     if reference not in methods:
         raise ValueError(f"reference must be among {', '.join(methods)}; got {reference!r}")
-    difference = values - values.sel(method=reference, drop=True)
+    difference = values - values.sel({"method": reference}, drop=True)
     return difference.drop_sel(method=reference)

@@ -51,7 +51,7 @@ def whole_points(key: Array, moved: Exchange, outage: Array, links: Array, confi
     whole = lambda real: jnp.floor(real * (1.0 + 1e-6))  # noqa: E731
     if config.delivery == "expected":
         return whole(moved.received).astype(jnp.int32)
-    success = 1.0 - outage[jnp.arange(links.shape[0]), links]
+    success = 1.0 - jnp.asarray(outage)[jnp.arange(links.shape[0]), links]
     sent = whole(moved.transmitted)
     drawn = jax.random.binomial(at(key, Stream.DELIVERY), sent, success[:, None])
     return jnp.where(success[:, None] >= 1.0, sent, drawn).astype(jnp.int32)

@@ -1,0 +1,83 @@
+"""How good is the discovered graph? Default, literal initial value, literal score, against the best response.
+
+`python experiments/discovery_quality.py --seeds 8`
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import jax
+import jax.numpy as jnp
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from d2djax import Config, baselines, discover, make_network, validate
+from d2djax.config import initial_value
+from d2djax.discovery import summarise
+from d2djax.episode import play
+from d2djax.rng import run_key
+
+METHODS = {"rl": discover, "best_response": baselines.best_response, "nearest": baselines.nearest, "uniform": baselines.uniform}
+
+
+@dataclass(frozen=True)
+class Study:
+    """Quality of greedy graphs, mean over seeds and states.
+
+    Attributes:
+        seeds: Networks.
+        episodes: Episodes of discovery.
+    """
+
+    seeds: int = 8
+    episodes: int = 4000
+
+
+@jax.jit
+def qualities(seeds, config):
+    """Mean over the states of each method's reward and share of devices with enough classes, each [seeds]."""
+
+    def one(seed):
+        key = run_key(seed)
+        network = make_network(key, config)
+
+        def quality(method):
+            links = METHODS[method](key, network, config).links
+            worth = jax.vmap(lambda state, links: summarise(play(network, state, links, config), links, network, config))
+            found = worth(jnp.arange(config.num_states), links)
+            return jnp.mean(found["reward"]), jnp.mean(found["diverse_share"])
+
+        return {method: quality(method) for method in METHODS}
+
+    return jax.lax.map(one, seeds)
+
+
+def main(study: Study) -> None:
+    base = validate(Config(dataset="fashion_mnist", num_episodes=study.episodes))
+    # Numbers in every field, so that one compiled program serves all settings.
+    optimistic = initial_value(base, base.num_classes)
+    base = replace(base, initial_value=optimistic, score_fraction=1.0 - base.reliability_threshold)
+    settings = {
+        "default (optimistic)": base,
+        "initial_value=0 (literal)": replace(base, initial_value=0.0),
+        "score_fraction=1 (literal)": replace(base, score_fraction=1.0),
+    }
+    table = Table(title=f"{study.seeds} seeds, {study.episodes} episodes, N=25, S=10")
+    for heading in ("setting", "method", "reward", "of best response", "worst seed", "devices with L-hat classes"):
+        table.add_column(heading)
+    for name, config in settings.items():
+        found = qualities(jnp.arange(study.seeds), config)
+        best = found["best_response"][0]
+        for method, (reward, share) in found.items():
+            ratio = reward / best
+            table.add_row(
+                name, method, f"{reward.mean():.3f}", f"{ratio.mean():.1%}", f"{ratio.min():.1%}", f"{share.mean():.1%}"
+            )
+            name = ""
+    Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Study))

@@ -1,0 +1,441 @@
+import json
+import os
+import struct
+import subprocess
+import sys
+import time
+from dataclasses import asdict, fields, replace
+from importlib import metadata
+from pathlib import Path
+
+import jax
+import jax.monitoring
+import numpy as np
+import pytest
+
+import d2djax
+from d2djax import cli, machine, results
+from d2djax.config import Config
+
+# The devices are fixed once JAX has started: a command in this process then leaves them to the other tests.
+jax.devices()
+
+COMPILED = []
+jax.monitoring.register_event_duration_secs_listener(
+    lambda event, seconds, **_: COMPILED.append(event) if "backend_compile" in event else None
+)
+
+TOY_SETTINGS = {
+    "dataset": "fashion_mnist",
+    "num-devices": 5,
+    "num-states": 2,
+    "classes-per-device": 3,
+    "points-per-device": 30,
+    "threshold": 5,
+    "min-classes": 4,
+    "num-episodes": 20,
+    "record-every": 10,
+    "num-steps": 4,
+    "aggregation-interval": 2,
+    "batch-size": 4,
+}
+TOY = [word for name, value in TOY_SETTINGS.items() for word in (f"--{name}", value)]
+
+
+@pytest.fixture(autouse=True)
+def no_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("D2DJAX_CACHE", "0")
+    monkeypatch.delenv("D2DJAX_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+class StartedError(Exception):
+    """Stands for the first compilation."""
+
+
+@pytest.fixture
+def stops_before_compiling(monkeypatch):
+    def start(*_, **__):
+        raise StartedError
+
+    monkeypatch.setattr("d2djax.batch.map_runs", start)
+    monkeypatch.setattr("d2djax.runs.map_runs", start)
+
+
+@pytest.fixture(scope="session")
+def idx_folder(tmp_path_factory):
+    """Fashion-MNIST's files with 40 images of each class."""
+    folder = tmp_path_factory.mktemp("idx")
+    rng = np.random.default_rng(0)
+    for split, size in (("train", 300), ("t10k", 100)):
+        labels = rng.permutation(np.arange(size) % 10).astype(np.uint8)
+        images = rng.integers(0, 100, (size, 28, 28))
+        images[np.arange(size), 2 * labels] += 150
+        for kind, array in (("images", images.astype(np.uint8)), ("labels", labels)):
+            header = struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape)
+            (folder / f"{split}-{kind}-idx{array.ndim}-ubyte").write_bytes(header + array.tobytes())
+    return folder
+
+
+def refused(capsys, *arguments, copies=0):
+    """Runs a command that must end with code 2 before anything compiles; returns the lines on stderr.
+
+    `copies`: programs that only put the points on the accelerator, which may come before the refusal.
+    """
+    before, start = len(COMPILED), time.monotonic()
+    with pytest.raises(SystemExit) as caught:
+        cli.main([str(argument) for argument in arguments])
+    assert time.monotonic() - start < 10
+    assert len(COMPILED) <= before + copies
+    assert caught.value.code == 2
+    out, err = capsys.readouterr()
+    assert "Traceback" not in err
+    assert not out
+    return err.splitlines()
+
+
+def one_line(lines, *words):
+    """Checks that the reason is one line, the last; before it may stand the machine and what was noticed."""
+    reasons = [line for line in lines if line.startswith("d2djax: ")]
+    assert reasons == lines[-1:], lines
+    assert len(lines) <= 4
+    for word in words:
+        assert str(word) in reasons[0], reasons[0]
+
+
+# --- bad input ---
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["--num-devices", "1"], ["num_devices", "at least 2", "got 1"]),
+        (["--classes-per-device", "12"], ["classes_per_device", "11 classes", "got 12"]),
+        (["--transmit-power", "-1"], ["transmit_power", "positive", "got -1"]),
+        (["--reliability-threshold", "1"], ["reliability_threshold", "inside (0, 1)", "got 1"]),
+        (["--aggregation-interval", "33"], ["aggregation_interval", "divisor of num_steps, 500", "got 33"]),
+        (["--aggregation-interval", "0"], ["aggregation_interval", "at least 1", "got 0"]),
+        (["--gamma", "nan"], ["gamma", "finite", "nan"]),
+        (["--methods", "rl", "rl"], ["methods", "without repeats"]),
+        (["--seeds", "0"], ["seeds", "at least 1", "got 0"]),
+        (["--seeds", "-2"], ["seeds", "at least 1", "got -2"]),
+    ],
+)
+def test_settings_out_of_range(capsys, stops_before_compiling, arguments, words):
+    lines = refused(capsys, "run", *arguments)
+    assert len(lines) == 1
+    one_line(lines, *words)
+
+
+@pytest.mark.parametrize(
+    "arguments, word",
+    [
+        (["run", "--dataset", "mnist"], "mnist"),
+        (["run", "--nmu-devices", "3"], "nmu-devices"),
+        (["run", "--num-devices", "many"], "many"),
+        (["run", "--methods", "rl", "best"], "best"),
+        (["run", "--num-devices"], "num-devices"),
+        (["train"], "train"),
+    ],
+)
+def test_arguments_that_the_parser_refuses(capsys, stops_before_compiling, arguments, word):
+    assert word in "\n".join(refused(capsys, *arguments))
+
+
+def run_toy(folder, *arguments):
+    return ["run", *TOY, "--data-dir", folder, *arguments]
+
+
+def test_more_points_than_there_are(capsys, stops_before_compiling, idx_folder):
+    lines = refused(capsys, *run_toy(idx_folder, "--points-per-device", 600), copies=1)
+    # Five devices with three of ten classes: two share a class, each wants 200 of its 32 training points.
+    one_line(lines, "points_per_device=600", "asks for 400", "'T-shirt/top'", "32 are available")
+
+
+def test_missing_folder(capsys, stops_before_compiling, tmp_path):
+    one_line(refused(capsys, *run_toy(tmp_path / "nowhere")), "fashion_mnist", tmp_path / "nowhere", "missing")
+
+
+def test_truncated_file(capsys, stops_before_compiling, idx_folder, tmp_path):
+    for path in idx_folder.iterdir():
+        content = path.read_bytes()
+        (tmp_path / path.name).write_bytes(content[:1000] if path.name == "train-images-idx3-ubyte" else content)
+    lines = refused(capsys, *run_toy(tmp_path))
+    one_line(lines, tmp_path / "train-images-idx3-ubyte", "expected 235200 bytes", "found only 984")
+
+
+def test_unknown_model(capsys, stops_before_compiling, idx_folder):
+    one_line(refused(capsys, *run_toy(idx_folder, "--model", "vgg")), "model", "mlp, radio_cnn", "'vgg'")
+
+
+def test_first_seed_out_of_range(capsys, stops_before_compiling, idx_folder):
+    one_line(refused(capsys, *run_toy(idx_folder, "--first-seed", -1)), "seed")
+
+
+def test_out_that_is_a_file(capsys, stops_before_compiling, idx_folder, tmp_path):
+    # Noticed before the hours of work whose results it cannot take.
+    (tmp_path / "taken").write_text("mine")
+    one_line(refused(capsys, *run_toy(idx_folder, "--out", tmp_path / "taken")), tmp_path / "taken")
+
+
+def test_gpu_that_is_required_but_missing(capsys, stops_before_compiling, monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
+    one_line(refused(capsys, "run", "--require-gpu"), "--require-gpu", "no GPU or TPU")
+
+
+@pytest.mark.parametrize(
+    "content, words",
+    [
+        (None, ["No such file"]),
+        (b"num_devices: 5\n", ["not a TOML file"]),
+        (b"\xff\xfe", ["not a TOML file"]),
+    ],
+)
+def test_config_file_that_cannot_be_read(capsys, stops_before_compiling, tmp_path, content, words):
+    path = tmp_path / "config.toml"
+    if content is not None:
+        path.write_bytes(content)
+    lines = refused(capsys, "run", "--config", path)
+    assert len(lines) == 1
+    one_line(lines, path, *words)
+
+
+@pytest.mark.parametrize(
+    "content, word",
+    [("num_device = 5\n", "num-device"), ('num_devices = "many"\n', "many"), ("[network]\nrate = 2\n", "network")],
+)
+def test_config_file_is_checked_as_strictly_as_the_command_line(
+    capsys, stops_before_compiling, tmp_path, content, word
+):
+    (tmp_path / "config.toml").write_text(content)
+    assert word in "\n".join(refused(capsys, "run", "--config", tmp_path / "config.toml"))
+
+
+def test_range_is_checked_in_a_config_file_too(capsys, stops_before_compiling, tmp_path):
+    (tmp_path / "config.toml").write_text("num_devices = 1\n")
+    one_line(refused(capsys, "run", "--config", "config.toml"), "num_devices", "got 1")
+
+
+def test_exit_code_of_the_process():
+    environment = os.environ | {"PYTHONPATH": str(Path(d2djax.__file__).parents[1])}
+    ended = subprocess.run(
+        [sys.executable, "-m", "d2djax", "run", "--num-devices", "1"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == "d2djax: num_devices must be at least 2; got 1\n"
+
+
+# --- config files ---
+
+
+@pytest.fixture
+def parsed(monkeypatch):
+    """Parses a command line without running it."""
+    seen = []
+    monkeypatch.setitem(cli.COMMANDS, "run", (cli.Run, seen.append))
+
+    def parse(*arguments):
+        cli.main(["run", *map(str, arguments)])
+        return seen.pop()
+
+    return parse
+
+
+CHANGED = Config(
+    dataset="cifar10",
+    data_dir="a folder/with blanks",
+    min_snr=-10,
+    methods=("pooled", "none"),
+    num_devices=7,
+    noise_power=1.5e-15,
+    rate=0.1 + 0.2,
+    channel_model="mobility",
+    score_fraction=0.25,
+    initial_value=-1e-5,
+    points_per_device=41,
+    model="radio_cnn",
+    learning_rate=3.0,
+    delivery="sampled",
+)
+
+
+@pytest.mark.parametrize("config", [CHANGED, Config(), replace(Config(), initial_value=-2.5, min_snr=-20)])
+def test_config_file_round_trip(parsed, tmp_path, config):
+    (tmp_path / "config.toml").write_text(cli.config_text(config))
+    assert parsed("--config", tmp_path / "config.toml").config == config
+
+
+def test_round_trip_changes_every_kind_of_field():
+    changed = {field.name for field in fields(Config) if getattr(CHANGED, field.name) != field.default}
+    kinds = {type(getattr(CHANGED, name)) for name in changed}
+    assert kinds == {int, float, str, tuple}
+
+
+def test_command_line_wins_over_the_file(parsed, tmp_path):
+    path = tmp_path / "config.toml"
+    path.write_text('num_devices = 7\nmethods = ["none", "rl"]\nseeds = 9\ngamma = 0.125\n')
+    command = parsed("--num-devices", 8, "--config", path, "--methods", "pooled")
+    assert command.config == replace(Config(), num_devices=8, methods=("pooled",), gamma=0.125)
+    assert command.seeds == 9
+
+
+def test_config_in_one_word(parsed, tmp_path):
+    (tmp_path / "a=b.toml").write_text("num_devices = 7\n")
+    assert parsed(f"--config={tmp_path / 'a=b.toml'}", "--seeds", 2).config == replace(Config(), num_devices=7)
+
+
+def test_defaults(parsed):
+    command = parsed()
+    assert command == cli.Run()
+    assert command.config == Config()
+
+
+# --- info and the machine ---
+
+
+def test_info(capsys):
+    cli.main(["info"])
+    out, err = capsys.readouterr()
+    for name in ("d2djax", "jax", "jaxlib", "flax", "numpy", "zarr"):
+        assert f"{name} {metadata.version(name)}" in out
+    for kind in machine.device_names():
+        assert kind in out
+    assert f"{machine.num_cores()}" in out
+    assert jax.default_backend() in out
+    assert not err
+
+
+@pytest.mark.parametrize("file, word", [("/dev/nvidia0", "NVIDIA GPU"), ("/dev/accel0", "TPU")])
+def test_accelerator_that_is_not_used_is_named(capsys, monkeypatch, stops_before_compiling, idx_folder, file, word):
+    monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
+    exists = Path.exists
+
+    def claims(path, **options):
+        hidden = ("/dev/nvidia0", "/dev/accel0", "/proc/driver/nvidia/version")
+        return str(path) == file if str(path) in hidden else exists(path, **options)
+
+    monkeypatch.setattr(Path, "exists", claims)
+    assert word in machine.silent_fallback()
+    cli.main(["info"])
+    assert word in capsys.readouterr().out
+    with pytest.raises(StartedError):
+        cli.main(list(map(str, run_toy(idx_folder))))
+    assert f"warning: this machine has a{'n' if word[0] == 'N' else ''} {word}" in capsys.readouterr().err
+
+
+def test_nothing_is_named_where_there_is_no_accelerator(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
+    monkeypatch.setattr(Path, "exists", lambda path: False)
+    assert machine.silent_fallback() is None
+
+
+# --- progress ---
+
+
+def test_progress_starts_before_anything_compiles(capsys, stops_before_compiling, idx_folder):
+    before = len(COMPILED)
+    with pytest.raises(StartedError):
+        cli.main(list(map(str, run_toy(idx_folder, "--seeds", 3))))
+    assert len(COMPILED) == before
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith(f"d2djax {metadata.version('d2djax')}, jax {jax.__version__}, ")
+    assert any(line.startswith("data: fashion_mnist, 400 points") for line in lines)
+    assert lines[-1] == "discovery: 0/3, compiling"
+
+
+def test_folder_with_brackets_is_shown_as_it_is(capsys, stops_before_compiling, idx_folder, tmp_path):
+    folder = tmp_path / "seeds[a]"
+    folder.symlink_to(idx_folder)
+    with pytest.raises(StartedError):
+        cli.main(list(map(str, run_toy(folder))))
+    assert str(folder) in capsys.readouterr().err
+
+
+# --- a whole run ---
+
+
+@pytest.fixture(scope="module")
+def toy(idx_folder, tmp_path_factory):
+    """Folder of results, standard output and standard error of a whole run of the default methods."""
+    base = tmp_path_factory.mktemp("toy")
+    # Longer than the 80 characters to which a log without a terminal might be broken.
+    folder, out, err = base / ("long-" * 20) / "out", base / "stdout", base / "stderr"
+    with pytest.MonkeyPatch.context() as patch, out.open("w") as stdout, err.open("w") as stderr:
+        patch.setenv("D2DJAX_CACHE", "0")
+        patch.setattr(sys, "stdout", stdout)
+        patch.setattr(sys, "stderr", stderr)
+        cli.main(list(map(str, run_toy(idx_folder, "--seeds", 2, "--first-seed", 7, "--out", folder))))
+    return folder, out.read_text(), err.read_text()
+
+
+def test_run_writes_everything(toy):
+    folder, _, _ = toy
+    files = ["accuracy.png", "config.toml", "graph.png", "manifest.json", "results.zarr", "reward.png"]
+    assert sorted(entry.name for entry in folder.iterdir()) == files
+    for name in files[0], files[2], files[5]:
+        assert (folder / name).read_bytes().startswith(b"\x89PNG")
+    found = results.read(folder / "results.zarr")
+    assert found["run"].values.tolist() == [7, 8]
+    assert found["method"].values.tolist() == ["none", "uniform", "rl"]
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest == json.loads(found.attrs["manifest"])
+    assert manifest["seeds"] == [7, 8]
+
+
+def test_saved_config_gives_the_run_again(toy, parsed, idx_folder):
+    folder, _, _ = toy
+    config = parsed("--config", folder / "config.toml").config
+    assert (config.num_devices, config.data_dir) == (5, str(idx_folder))
+    manifest = json.loads((folder / "manifest.json").read_text())
+    completed = json.loads(json.dumps(asdict(d2djax.validate(config))))
+    assert completed == manifest["config"]
+
+
+def cells(line):
+    return [cell.strip() for cell in line.replace("│", "|").replace("┃", "|").strip("|").split("|")]
+
+
+def test_table_holds_every_method(toy):
+    folder, out, _ = toy
+    found = results.read(folder / "results.zarr")
+    accuracy = found["accuracy"].sel({"method": ["none", "uniform", "rl"]}).values
+    rows = {row[0]: row for row in map(cells, out.splitlines()) if row[0] in ("none", "uniform", "rl")}
+    assert set(rows) == {"none", "uniform", "rl"}
+    for number, (name, row) in enumerate(rows.items()):
+        assert row[1].startswith(f"{accuracy[:, number, -1].mean():.4f}"), name
+        assert row[2].startswith(f"{accuracy[:, number].mean():.4f}"), name
+        held = (found["counts"].values[:, number] > 0).sum(axis=-1).mean()
+        assert row[-1] == f"{held:.2f}", name
+    mean = accuracy.mean(axis=-1)
+    for number, name in ((1, "uniform"), (2, "rl")):
+        difference = mean[:, number] - mean[:, 0]
+        assert rows[name][3].startswith(f"{difference.mean():+.4f}"), name
+        assert rows[name][4] == f"{(difference > 0).sum()}/2", name
+    assert rows["none"][3:5] == ["", ""]
+
+
+def test_run_says_where_the_results_are(toy):
+    folder, out, _ = toy
+    # One piece, so that it can be copied: not broken into lines of 80 characters.
+    assert str(folder) in out
+    assert "accuracy.png" in out
+
+
+def test_progress_lines_are_plain(toy):
+    _, _, err = toy
+    assert "\x1b" not in err and "\r" not in err
+    lines = err.splitlines()
+    for line in ("discovery: 0/2, compiling", "training: 0/6, compiling"):
+        assert line in lines
+    for name, total in (("discovery", 2), ("training", 6)):
+        assert any(line.startswith(f"{name}: {total}/{total}, ") and line.endswith(" 0:00 left") for line in lines)
+
+
+def test_nothing_diverged(toy):
+    folder, _, err = toy
+    assert "diverged" not in err
+    assert (results.read(folder / "results.zarr")["status"] == 0).all()

@@ -1,0 +1,303 @@
+import math
+from dataclasses import replace
+from functools import partial
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import oracle
+import pytest
+
+from d2djax import federated
+from d2djax.batch import as_numbers
+from d2djax.models import as_float
+from d2djax.partition import Points, arrange
+from d2djax.rng import Stream, at, run_key
+from d2djax.transfer import Holding
+
+KEY = run_key(11)
+# Uneven, with a device that holds one point.
+SIZES = np.array([1, 5, 40, 17, 60, 30], np.int32)
+
+
+class Linear(nn.Module):
+    """Softmax regression: the oracle has its gradient."""
+
+    num_classes: int = 5
+
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(self.num_classes)(as_float(x).reshape(x.shape[0], -1))
+
+
+TRACES = []
+
+
+@partial(jax.jit, static_argnums=1)
+def trained(key, model, points, test, holding, config):
+    TRACES.append(config)
+    return federated.train(key, model, points, test, holding, config)
+
+
+drawn = jax.jit(federated.minibatch)
+evaluated = jax.jit(federated.evaluate, static_argnums=0)
+
+
+def hold(points, sizes):
+    start = np.cumsum(sizes) - sizes
+    return Holding(jnp.asarray(points, jnp.int32), jnp.asarray(start, jnp.int32), jnp.asarray(sizes, jnp.int32))
+
+
+@pytest.fixture(scope="module")
+def points(tiny_dataset, tiny_config):
+    return arrange(tiny_dataset, tiny_config)
+
+
+@pytest.fixture(scope="module")
+def shuffled(points):
+    return np.random.default_rng(3).permutation(points.y.shape[0]).astype(np.int32)
+
+
+@pytest.fixture(scope="module")
+def holding(shuffled):
+    return hold(shuffled[: SIZES.sum()], SIZES)
+
+
+@pytest.fixture(scope="module")
+def test_points(shuffled):
+    return shuffled[SIZES.sum() : SIZES.sum() + 99]
+
+
+@pytest.fixture(scope="module")
+def config(tiny_config):
+    return replace(
+        tiny_config, num_steps=12, aggregation_interval=3, evaluate_every=2, batch_size=4, learning_rate=0.5
+    )
+
+
+def as_images(points):
+    """[n, F] float64 in [0, 1], labels [n]."""
+    x = np.asarray(points.x, float)
+    return x.reshape(len(x), -1) / 255, np.asarray(points.y)
+
+
+def first_model(points):
+    dense = Linear().init(at(KEY, Stream.MODEL), points.x[:1])["params"]["Dense_0"]
+    return np.asarray(dense["kernel"], float), np.asarray(dense["bias"], float)
+
+
+def logits_and_loss(kernel, bias, x, y):
+    logits = x @ kernel + bias
+    losses = []
+    for row, label in zip(logits, y, strict=True):
+        shift = max(row)
+        losses.append(shift + math.log(sum(math.exp(z - shift) for z in row)) - row[label])
+    return logits, sum(losses) / len(losses)
+
+
+def minibatch_points(holding, step, config):
+    """[N, B]: the documented draw, floor(uniform * size) places after the device's first point."""
+    shape = (len(holding.size), config.batch_size)
+    uniform = np.asarray(jax.random.uniform(at(KEY, Stream.MINIBATCH, step), shape))
+    numbers = np.zeros(shape, int)
+    for i in range(shape[0]):
+        for b in range(shape[1]):
+            place = math.floor(uniform[i, b] * np.float32(holding.size[i]))
+            numbers[i, b] = holding.points[holding.start[i] + place]
+    return numbers
+
+
+def replay(points, test, holding, config):
+    """Section II-A.4 in loops over steps and devices; accuracy, loss and train_loss of each evaluation."""
+    x, y = as_images(points)
+    model = first_model(points)
+    num_devices, curves, train_losses = len(holding.size), [], []
+    local = [model] * num_devices
+    for step in range(config.num_steps):
+        batch = minibatch_points(holding, step, config)
+        for i in range(num_devices):
+            x_batch, y_batch = x[batch[i]], y[batch[i]]
+            train_losses.append(logits_and_loss(*local[i], x_batch, y_batch)[1])
+            local[i] = oracle.sgd_step(*local[i], x_batch, y_batch, config.learning_rate)
+        if (step + 1) % config.aggregation_interval == 0:
+            model = tuple(oracle.weighted_average([m[part] for m in local], holding.size) for part in (0, 1))
+            local = [model] * num_devices
+        if (step + 1) % (config.aggregation_interval * config.evaluate_every) == 0:
+            logits, loss = logits_and_loss(*model, x[test], y[test])
+            curves.append([np.mean(np.argmax(logits, axis=1) == y[test]), loss, np.mean(train_losses)])
+            train_losses = []
+    return np.array(curves).T
+
+
+def test_training_matches_a_replay_in_loops(points, test_points, holding, config):
+    got = trained(KEY, Linear(), points, test_points, holding, config)
+    accuracy, loss, train_loss = replay(points, test_points, holding, config)
+    assert got.accuracy.shape == (2,)
+    np.testing.assert_allclose(got.loss, loss, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(got.train_loss, train_loss, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(got.accuracy, accuracy, rtol=1e-4, atol=1e-4)
+    # The replay is worth something only if training moved the model.
+    assert loss[1] < loss[0]
+    assert accuracy[1] > 0.25
+
+
+def test_identical_holdings_and_one_local_step_are_centralised_sgd(points, test_points, config):
+    config = replace(config, num_steps=4, aggregation_interval=1, evaluate_every=1)
+    everyone = Holding(jnp.arange(60, dtype=jnp.int32), jnp.zeros(6, jnp.int32), jnp.full(6, 60, jnp.int32))
+    got = trained(KEY, Linear(), points, test_points, everyone, config)
+    x, y = as_images(points)
+    kernel, bias = first_model(points)
+    for step in range(4):
+        batch = minibatch_points(everyone, step, config).reshape(-1)
+        # One gradient over all minibatches together: they are equally large, so it is the mean of theirs.
+        d_kernel, d_bias = oracle.softmax_gradient(kernel, bias, x[batch], y[batch])
+        kernel, bias = kernel - config.learning_rate * d_kernel, bias - config.learning_rate * d_bias
+        _, loss = logits_and_loss(kernel, bias, x[test_points], y[test_points])
+        assert float(got.loss[step]) == pytest.approx(loss, rel=1e-4)
+
+
+def test_average_weighs_devices_by_their_points():
+    local = {"kernel": jnp.array([[[1.0, 2.0]], [[5.0, 10.0]], [[9.0, 0.0]]]), "bias": jnp.array([4.0, 8.0, 100.0])}
+    got = federated.weighted_average(local, jnp.array([3.0, 1.0, 0.0]))
+    np.testing.assert_allclose(got["kernel"], [[2.0, 4.0]], rtol=1e-6)
+    np.testing.assert_allclose(got["bias"], 5.0, rtol=1e-6)
+
+
+def test_average_matches_oracle():
+    rng = np.random.default_rng(0)
+    models, weights = rng.normal(size=(5, 3, 2)), rng.integers(1, 900, 5)
+    got = federated.weighted_average({"w": jnp.asarray(models, jnp.float32)}, jnp.asarray(weights, jnp.float32))
+    np.testing.assert_allclose(got["w"], oracle.weighted_average(list(models), weights), rtol=1e-5, atol=1e-6)
+
+
+def test_average_of_equal_models_is_that_model():
+    local = {"w": jnp.full((4, 3), 0.1)}
+    np.testing.assert_allclose(federated.weighted_average(local, jnp.arange(1.0, 5.0))["w"], 0.1, rtol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def many_batches(holding, config):
+    """[steps, N, B]."""
+    steps = jnp.arange(300)
+    return np.asarray(jax.vmap(lambda step: drawn(KEY, step, holding, config))(steps))
+
+
+def test_minibatches_hold_every_point_of_the_device_and_no_other(many_batches, holding):
+    # 1,200 draws from at most 60 points: one is missed with probability 1e-7.
+    for i, (start, size) in enumerate(zip(holding.start, holding.size, strict=True)):
+        own = set(np.asarray(holding.points[start : start + size]).tolist())
+        assert set(many_batches[:, i].ravel().tolist()) == own
+
+
+def test_minibatches_are_uniform_over_the_points(many_batches, holding):
+    # Device 1 holds 5 points, 1,200 draws: 240 of each, standard deviation 14.
+    _, times = np.unique(many_batches[:, 1], return_counts=True)
+    assert np.abs(times - 240).max() < 5 * 14
+
+
+def test_minibatches_differ_by_step_and_device(many_batches, points, config):
+    everyone = Holding(jnp.arange(60, dtype=jnp.int32), jnp.zeros(6, jnp.int32), jnp.full(6, 60, jnp.int32))
+    batches = [np.asarray(drawn(KEY, step, everyone, config)) for step in range(3)]
+    rows = np.concatenate(batches)
+    assert len(np.unique(rows, axis=0)) == len(rows)
+
+
+def test_minibatch_is_the_documented_draw(holding, config):
+    for step in (0, 7):
+        np.testing.assert_array_equal(drawn(KEY, step, holding, config), minibatch_points(holding, step, config))
+
+
+def test_methods_share_the_draws(holding, config):
+    # Where a device is as large as before, the same places of its stretch are drawn, whatever it now holds.
+    other_sizes = SIZES.copy()
+    other_sizes[[2, 3]] = [20, 37]
+    other = hold(np.asarray(holding.points)[::-1], other_sizes)
+    alike = other_sizes == SIZES
+    places = []
+    for one in (holding, other):
+        place_of = np.argsort(np.asarray(one.points))
+        numbers = np.asarray(drawn(KEY, 5, one, config))
+        sorted_points = np.sort(np.asarray(one.points))
+        places.append(place_of[np.searchsorted(sorted_points, numbers)] - np.asarray(one.start)[:, None])
+    np.testing.assert_array_equal(places[0][alike], places[1][alike])
+    # Elsewhere the same uniform number gives places a point apart at most, as shares of the size.
+    shares = [place / np.asarray(one.size)[:, None] for place, one in zip(places, (holding, other), strict=True)]
+    assert (np.abs(shares[0] - shares[1]) < 1 / np.minimum(SIZES, other_sizes)[:, None]).all()
+
+
+def test_uniform_that_rounds_to_one_stays_on_the_device(holding, config, monkeypatch):
+    monkeypatch.setattr(jax.random, "uniform", lambda key, shape: jnp.ones(shape))
+    numbers = federated.minibatch(KEY, 0, holding, config)
+    last = np.asarray(holding.points)[np.asarray(holding.start + holding.size) - 1]
+    np.testing.assert_array_equal(numbers, np.broadcast_to(last[:, None], numbers.shape))
+
+
+@pytest.fixture(scope="module")
+def many_points():
+    """2,500 points of whole numbers, on which a model of whole numbers is exact in single precision."""
+    rng = np.random.default_rng(5)
+    y = np.sort(rng.integers(0, 4, 2500)).astype(np.int32)
+    x = rng.integers(-9, 10, (2500, 3)).astype(np.float32)
+    parameters = {"kernel": rng.integers(-9, 10, (3, 4)).astype(np.float32), "bias": np.arange(4, dtype=np.float32)}
+    points = Points(jnp.asarray(x), jnp.asarray(y), tuple(np.bincount(y).tolist()))
+    return points, {"params": {"Dense_0": parameters}}
+
+
+@pytest.mark.parametrize("size", [7, 2048, 2500])
+def test_evaluation_counts_each_point_once(many_points, size):
+    points, parameters = many_points
+    test = np.random.default_rng(size).permutation(2500)[:size].astype(np.int32)
+    accuracy, loss = evaluated(Linear(4), parameters, points, test)
+    x, y = np.asarray(points.x, float)[test], np.asarray(points.y)[test]
+    dense = parameters["params"]["Dense_0"]
+    logits, expected = logits_and_loss(dense["kernel"].astype(float), dense["bias"].astype(float), x, y)
+    right = int((np.argmax(logits, axis=1) == y).sum())
+    # Exact but for the last bit: XLA multiplies by the reciprocal of a constant.
+    np.testing.assert_array_max_ulp(np.asarray(accuracy), np.float32(right / size), maxulp=1)
+    np.testing.assert_allclose(loss, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_evaluation_in_small_blocks(many_points, monkeypatch):
+    points, parameters = many_points
+    test = np.arange(1001, dtype=np.int32)
+    whole = federated.evaluate(Linear(4), parameters, points, test)
+    monkeypatch.setattr(federated, "EVALUATION_BLOCK", 100)
+    blocks = federated.evaluate(Linear(4), parameters, points, test)
+    assert float(blocks[0]) == float(whole[0])
+    np.testing.assert_allclose(blocks[1], whole[1], rtol=1e-5)
+
+
+def test_padding_of_a_block_is_not_counted(many_points):
+    # The padding repeats point 0: make its loss infinite, and leave it out of the test points.
+    points, parameters = many_points
+    bad = Points(points.x.at[0].set(jnp.nan), points.y, points.sizes)
+    test = np.arange(1, 8, dtype=np.int32)
+    got = evaluated(Linear(4), parameters, bad, test)
+    assert [float(value) for value in got] == [
+        float(value) for value in evaluated(Linear(4), parameters, points, test)
+    ]
+
+
+def test_numbers_of_the_config_do_not_compile_anew(points, test_points, holding, config):
+    losses, before = [], len(TRACES)
+    for rate in (0.1, 0.5, 2.0):
+        numbers = as_numbers(replace(config, learning_rate=rate))
+        losses.append(float(trained(KEY, Linear(), points, test_points, holding, numbers).loss[-1]))
+    assert len(TRACES) <= before + 1
+    assert len(set(losses)) == 3
+
+
+def test_divergence_is_data(points, test_points, holding, config):
+    # Single precision ends at 3.4e38.
+    got = trained(KEY, Linear(), points, test_points, holding, replace(config, learning_rate=3e38))
+    assert not np.isfinite(got.loss).any()
+    assert ((got.accuracy >= 0) & (got.accuracy <= 1)).all()
+
+
+def test_evaluating_less_often_keeps_the_training(points, test_points, holding, config):
+    often = trained(KEY, Linear(), points, test_points, holding, replace(config, evaluate_every=1))
+    seldom = trained(KEY, Linear(), points, test_points, holding, config)
+    np.testing.assert_allclose(seldom.loss, often.loss[1::2], rtol=1e-6)
+    np.testing.assert_array_equal(seldom.accuracy, often.accuracy[1::2])
+    np.testing.assert_allclose(seldom.train_loss, often.train_loss.reshape(2, 2).mean(axis=1), rtol=1e-6)
