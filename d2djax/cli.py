@@ -107,9 +107,9 @@ def summary_table(dataset: Any) -> Table:
     for heading in (
         "method",
         "final accuracy",
-        "accuracy, mean of rounds",
+        "mean of rounds",
         "difference to none",
-        "seeds above",
+        "above in",
         "classes",
     ):
         table.add_column(heading, justify="left" if heading == "method" else "right")
@@ -132,7 +132,8 @@ def summary_table(dataset: Any) -> Table:
 
 def _with_interval(limits: Any, form: str) -> str:
     mean, low, high = (float(value) for value in limits)
-    return format(mean, form) if low != low else f"{mean:{form}} [{low:{form}}, {high:{form}}]"
+    # Student's interval is symmetric, so its half width says all; a single seed has none.
+    return format(mean, form) if low != low else f"{mean:{form}} ± {(high - low) / 2:.4f}"
 
 
 def run_command(command: Run) -> None:

@@ -12,7 +12,7 @@ import optax
 from jax import Array
 
 from d2djax.config import Config
-from d2djax.partition import Points
+from d2djax.partition import Points, inputs
 from d2djax.rng import Stream, at
 from d2djax.transfer import Holding
 
@@ -99,7 +99,7 @@ def evaluate(model: nn.Module, parameters: Parameters, points: Points, test: Arr
 
     def block(numbers_and_mask: tuple[Array, Array]) -> tuple[Array, Array]:
         numbers, mask = numbers_and_mask
-        logits = logits_of(model, parameters, points.x[numbers])
+        logits = logits_of(model, parameters, inputs(points, numbers))
         y = points.y[numbers]
         loss = optax.softmax_cross_entropy_with_integer_labels(logits, y)
         right = jnp.argmax(logits, axis=-1) == y
@@ -126,7 +126,7 @@ def train(key: Array, model: nn.Module, points: Points, test: Array, holding: Ho
     Returns:
         The learning curves.
     """
-    optimizer = optax.sgd(config.learning_rate)
+    optimizer = optax.sgd(jnp.asarray(config.learning_rate))
     num_devices = holding.size.shape[0]
     weights = holding.size.astype(jnp.float32)
     loss_and_gradient = jax.value_and_grad(lambda parameters, x, y: cross_entropy(model, parameters, x, y))
@@ -139,7 +139,7 @@ def train(key: Array, model: nn.Module, points: Points, test: Array, holding: Ho
     def local_step(carry, step):
         batch = minibatch(key, step, holding, config)
         parameters, state = carry
-        parameters, state, loss = jax.vmap(device_step)(parameters, state, points.x[batch], points.y[batch])
+        parameters, state, loss = jax.vmap(device_step)(parameters, state, inputs(points, batch), points.y[batch])
         return (parameters, state), jnp.mean(loss)
 
     def aggregation(parameters, first_step):
@@ -153,7 +153,7 @@ def train(key: Array, model: nn.Module, points: Points, test: Array, holding: Ho
         accuracy, loss = evaluate(model, parameters, points, test)
         return parameters, Learning(accuracy, loss, jnp.mean(train_loss))
 
-    start = model.init(at(key, Stream.MODEL), points.x[:1])
+    start = model.init(at(key, Stream.MODEL), inputs(points, jnp.zeros(1, jnp.int32)))
     first_steps = jnp.arange(0, config.num_steps, config.aggregation_interval)
     _, curves = jax.lax.scan(recorded, start, first_steps.reshape(-1, config.evaluate_every))
     return curves

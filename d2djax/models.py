@@ -11,11 +11,6 @@ from jax import Array
 from d2djax.config import Config
 
 
-def as_float(x: Array) -> Array:
-    """Scales uint8 images to [0, 1] where they are used; other inputs pass as they are."""
-    return x.astype(jnp.float32) / 255.0 if x.dtype == jnp.uint8 else x
-
-
 class MLP(nn.Module):
     """A fully connected network: one hidden layer of 200 units; 784-200-10 on Fashion-MNIST.
 
@@ -30,7 +25,7 @@ class MLP(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         """Logits [B, L] of inputs [B, ...]."""
-        hidden = nn.relu(nn.Dense(self.num_hidden)(as_float(x).reshape(x.shape[0], -1)))
+        hidden = nn.relu(nn.Dense(self.num_hidden)(x.reshape(x.shape[0], -1)))
         return nn.Dense(self.num_classes)(hidden)
 
 

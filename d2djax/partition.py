@@ -20,13 +20,17 @@ class Points:
     """All points of a data set on the accelerator, sorted by class.
 
     Attributes:
-        x: [n, ...] uint8 or float32.
+        x: [n, ...] uint8 or float32, as in the data set.
         y: [n] int32, class.
+        mean: [] float32, mean of all bytes of images; 0 for other inputs.
+        deviation: [] float32, standard deviation of all bytes of images; 1 for other inputs.
         sizes: points of each class. Static.
     """
 
     x: Array
     y: Array
+    mean: Array
+    deviation: Array
     sizes: tuple[int, ...] = field(metadata={"static": True})
 
 
@@ -56,7 +60,39 @@ def arrange(dataset: Dataset, config: Config) -> Points:
     sizes = tuple(int(size) for size in np.bincount(dataset.y, minlength=dataset.num_classes))
     check_supply(np.array(sizes), dataset.class_names, config)
     order = np.argsort(dataset.y, kind="stable")
-    return Points(jnp.asarray(dataset.x[order]), jnp.asarray(dataset.y[order], jnp.int32), sizes)
+    mean, deviation = _moments(dataset.x)
+    return Points(
+        x=jnp.asarray(dataset.x[order]),
+        y=jnp.asarray(dataset.y[order], jnp.int32),
+        mean=jnp.float32(mean),
+        deviation=jnp.float32(deviation),
+        sizes=sizes,
+    )
+
+
+def _moments(x: np.ndarray) -> tuple[float, float]:
+    """Mean and standard deviation of all bytes of images; 0 and 1, which change nothing, for other inputs."""
+    if x.dtype != np.uint8:
+        return 0.0, 1.0
+    # In blocks: the count of bytes takes eight times the memory of what it counts.
+    blocks = np.array_split(x.reshape(-1), -(-x.size // 2**22))
+    share = sum(np.bincount(block, minlength=256) for block in blocks) / x.size
+    mean = share @ np.arange(256)
+    return mean, np.sqrt(share @ (np.arange(256) - mean) ** 2) or 1.0
+
+
+def inputs(points: Points, numbers: Array) -> Array:
+    """Inputs of a model: images are standardised where they are used, so that bytes stay bytes at rest.
+
+    Args:
+        points: all points.
+        numbers: [...] int32, numbers of points.
+
+    Returns:
+        [..., *shape of a point] float32; images with mean 0 and standard deviation 1 over the data set, other
+        inputs as they are.
+    """
+    return (points.x[numbers].astype(jnp.float32) - points.mean) / points.deviation
 
 
 def deal_classes(key: Array, config: Config) -> Array:

@@ -19,7 +19,12 @@ from d2djax.discovery import summarise
 from d2djax.episode import play
 from d2djax.rng import run_key
 
-METHODS = {"rl": discover, "best_response": baselines.best_response, "nearest": baselines.nearest, "uniform": baselines.uniform}
+METHODS = {
+    "rl": discover,
+    "best_response": baselines.best_response,
+    "nearest": baselines.nearest,
+    "uniform": baselines.uniform,
+}
 
 
 @dataclass(frozen=True)
@@ -45,8 +50,11 @@ def qualities(seeds, config):
 
         def quality(method):
             links = METHODS[method](key, network, config).links
-            worth = jax.vmap(lambda state, links: summarise(play(network, state, links, config), links, network, config))
-            found = worth(jnp.arange(config.num_states), links)
+
+            def worth(state, links):
+                return summarise(play(network, state, links, config), links, network, config)
+
+            found = jax.vmap(worth)(jnp.arange(config.num_states), links)
             return jnp.mean(found["reward"]), jnp.mean(found["diverse_share"])
 
         return {method: quality(method) for method in METHODS}
@@ -72,9 +80,8 @@ def main(study: Study) -> None:
         best = found["best_response"][0]
         for method, (reward, share) in found.items():
             ratio = reward / best
-            table.add_row(
-                name, method, f"{reward.mean():.3f}", f"{ratio.mean():.1%}", f"{ratio.min():.1%}", f"{share.mean():.1%}"
-            )
+            figures = (f"{ratio.mean():.1%}", f"{ratio.min():.1%}", f"{share.mean():.1%}")
+            table.add_row(name, method, f"{reward.mean():.3f}", *figures)
             name = ""
     Console(width=120).print(table)
 

@@ -294,9 +294,7 @@ def transmit_power(distance, *, rate, noise_power, path_gain, path_exponent, out
     return (2.0**rate - 1) * noise_power * distance**path_exponent / (path_gain * -math.log1p(-outage))
 
 
-def transmit_energy(
-    bits, distance, *, rate, bandwidth, power=None, efficiency=1.0, circuit_power=0.0, **channel
-):
+def transmit_energy(bits, distance, *, rate, bandwidth, power=None, efficiency=1.0, circuit_power=0.0, **channel):
     """Energy to send `bits` over `distance`, J; `bandwidth` in Hz, so that `rate * bandwidth` is in bit/s.
 
     `power` is the fixed transmit power in W; without it the power is `transmit_power(distance, **channel)`.
@@ -322,9 +320,7 @@ def softmax_gradient(kernel, bias, x, y):
     num_features, num_classes = np.shape(kernel)
     d_kernel, d_bias = np.zeros((num_features, num_classes)), np.zeros(num_classes)
     for point, label in zip(x, y, strict=True):
-        logits = [
-            bias[c] + sum(point[f] * kernel[f][c] for f in range(num_features)) for c in range(num_classes)
-        ]
+        logits = [bias[c] + sum(point[f] * kernel[f][c] for f in range(num_features)) for c in range(num_classes)]
         weights = [math.exp(logit - max(logits)) for logit in logits]
         for c in range(num_classes):
             error = (weights[c] / sum(weights) - (c == label)) / len(y)

@@ -38,9 +38,7 @@ def distinct_outages(num_states, num_devices):
 
 def quarters(shape, high):
     """Multiples of 1/4 up to `high`: numbers of points, exact in single precision."""
-    return arrays(np.int32, shape, elements=st.integers(0, 4 * high)).map(
-        lambda x: (x / 4).astype(np.float32)
-    )
+    return arrays(np.int32, shape, elements=st.integers(0, 4 * high)).map(lambda x: (x / 4).astype(np.float32))
 
 
 def indices(shape, size):

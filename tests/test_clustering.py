@@ -79,9 +79,7 @@ def test_partition_is_reliable_and_cannot_be_made_coarser(outage, alpha):
 
 
 @settings(deadline=None, max_examples=30)
-@given(
-    distinct_outages(NUM_STATES, NUM_DEVICES), st.integers(0, NUM_PAIRS), st.permutations(range(NUM_DEVICES))
-)
+@given(distinct_outages(NUM_STATES, NUM_DEVICES), st.integers(0, NUM_PAIRS), st.permutations(range(NUM_DEVICES)))
 def test_permuting_devices_permutes_the_partition(outage, rank, order):
     alpha = threshold(outage, rank)
     labels = np.asarray(clusters_of(outage, alpha))

@@ -23,9 +23,7 @@ from d2djax import data
 from d2djax.data import DataError, cifar, idx, pickles, rml2016, tfds, tfrecord
 
 SHARED = Path(os.environ.get("D2DJAX_SHARED_DATA") or Path(__file__).parents[2] / "shared" / "data")
-needs_shared = pytest.mark.skipif(
-    not SHARED.is_dir(), reason=f"no shared data in {SHARED} (D2DJAX_SHARED_DATA)"
-)
+needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason=f"no shared data in {SHARED} (D2DJAX_SHARED_DATA)")
 GENERATOR = np.random.default_rng(7)
 FASHION = {
     "train": (GENERATOR.integers(0, 256, (12, 28, 28), np.uint8), np.arange(12, dtype=np.uint8) % 10),
@@ -150,9 +148,7 @@ def write_tfds(root, file_format="tfrecord", *, changes=None, **info):
     for split, (images, labels) in zip(("train", "test"), FASHION.values(), strict=True):
         for i, (pixels, label) in enumerate(zip(images, labels, strict=True)):
             shards[split][i % len(shards[split])].append(example(encoded(pixels), int(label)))
-    splits = [
-        {"name": name, "shardLengths": [str(len(part)) for part in parts]} for name, parts in shards.items()
-    ]
+    splits = [{"name": name, "shardLengths": [str(len(part)) for part in parts]} for name, parts in shards.items()]
     for number, record in (changes or {}).items():
         shards["train"][0][number] = record
     for name, parts in shards.items():
@@ -231,9 +227,7 @@ def test_prepare_needs_tensorflow(tmp_path, monkeypatch):
 # --- Fashion-MNIST, IDX ---
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"packed": False}, {"dotted": True}, {"packed": False, "dotted": True}]
-)
+@pytest.mark.parametrize("options", [{}, {"packed": False}, {"dotted": True}, {"packed": False, "dotted": True}])
 def test_idx_layouts(options, tmp_path):
     loaded = data.load("fashion_mnist", write_idx(tmp_path / "fashion_mnist", **options))
     assert np.array_equal(loaded.x[..., 0], np.concatenate([images for images, _ in FASHION.values()]))
@@ -536,9 +530,7 @@ def test_radio_bad_content(content, word, tmp_path):
 
 
 def test_radio_arrays_of_every_order(tmp_path):
-    for i, change in enumerate(
-        [np.asfortranarray, lambda x: x.astype(">f4"), lambda x: x.astype(np.float64)]
-    ):
+    for i, change in enumerate([np.asfortranarray, lambda x: x.astype(">f4"), lambda x: x.astype(np.float64)]):
         content = {key: change(windows) for key, windows in RADIO.items()}
         for protocol in (0, 2, 5):
             path = write_radio(tmp_path / f"{i}{protocol}.pkl", content, protocol)
@@ -618,9 +610,7 @@ def test_pickle_runs_nothing(case, tmp_path):
 
 
 def array_pickle(shape, content):
-    state = (
-        f"(I1\n({''.join(f'I{size}{chr(10)}' for size in shape)}tcnumpy\ndtype\n(S'f4'\nI0\nI1\ntR".encode()
-    )
+    state = f"(I1\n({''.join(f'I{size}{chr(10)}' for size in shape)}tcnumpy\ndtype\n(S'f4'\nI0\nI1\ntR".encode()
     head = b"}S'a'\ncnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntS'b'\ntR"
     return head + state + b"(I3\nS'<'\nNNNI-1\nI-1\nI0\ntbI00\n" + content + b"tbs."
 
@@ -676,9 +666,7 @@ def test_pickle_cut_anywhere(protocol, tmp_path):
 
 def damaged(content):
     flips = st.lists(st.tuples(st.integers(0, len(content) - 1), st.integers(0, 255)), max_size=4)
-    return st.tuples(flips, st.one_of(st.none(), st.integers(0, len(content)))).map(
-        lambda it: apply(content, *it)
-    )
+    return st.tuples(flips, st.one_of(st.none(), st.integers(0, len(content)))).map(lambda it: apply(content, *it))
 
 
 def apply(content, flips, size):

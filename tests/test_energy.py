@@ -99,8 +99,7 @@ def test_power_control_matches_oracle(bits, distance, radio, channel):
     names = {"reference_gain": "path_gain", "path_loss_exponent": "path_exponent"}
     same = {names.get(name, name): value for name, value in channel.items()}
     expected = [
-        oracle.transmit_energy(float(b), float(d), **radio, **same)
-        for b, d in zip(bits, distance, strict=True)
+        oracle.transmit_energy(float(b), float(d), **radio, **same) for b, d in zip(bits, distance, strict=True)
     ]
     # A power of the distance costs single precision a digit.
     np.testing.assert_allclose(got, expected, rtol=2e-5, atol=1e-35)
@@ -110,9 +109,7 @@ def test_power_control_matches_oracle(bits, distance, radio, channel):
 @given(distances, st.floats(0.5, 4), channels)
 def test_controlled_power_gives_the_wanted_outage(distance, rate, channel_options):
     power = np.asarray(power_of(distance, rate=rate, **channel_options), float)
-    gain = (
-        channel_options["reference_gain"] * distance.astype(float) ** -channel_options["path_loss_exponent"]
-    )
+    gain = channel_options["reference_gain"] * distance.astype(float) ** -channel_options["path_loss_exponent"]
     rss = (power * gain)[:, None, None] * (1 - np.eye(2))
     noise_power, wanted = channel_options["noise_power"], channel_options["outage"]
     outage = channel.outage_probability(rss, rate, noise_power)
@@ -124,9 +121,7 @@ def test_controlled_power_gives_the_wanted_outage(distance, rate, channel_option
 def test_energy_is_additive_in_bits(first, second, distance, radio, channel):
     options = radio | channel
     whole = energy_of(first + second, distance, **options)
-    parts = np.asarray(energy_of(first, distance, **options)) + np.asarray(
-        energy_of(second, distance, **options)
-    )
+    parts = np.asarray(energy_of(first, distance, **options)) + np.asarray(energy_of(second, distance, **options))
     np.testing.assert_allclose(whole, parts, rtol=1e-5, atol=1e-35)
 
 
@@ -142,9 +137,7 @@ def test_bits_and_distances_broadcast():
     np.testing.assert_allclose(energy_of(bits, distance, rate=1.0, **EASY), expected, rtol=1e-5)
     fixed = energy_of(bits, distance, transmit_power=10e-3)
     np.testing.assert_allclose(fixed, [[0.01, 0.01], [0.02, 0.02], [0, 0]], rtol=1e-6)
-    np.testing.assert_allclose(
-        energy.transmit_energy(1e6, distance, rate=1.0, **EASY), expected[:1], rtol=1e-5
-    )
+    np.testing.assert_allclose(energy.transmit_energy(1e6, distance, rate=1.0, **EASY), expected[:1], rtol=1e-5)
 
 
 def test_powers_broadcast():

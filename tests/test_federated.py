@@ -11,7 +11,6 @@ import pytest
 
 from d2djax import federated
 from d2djax.batch import as_numbers
-from d2djax.models import as_float
 from d2djax.partition import Points, arrange
 from d2djax.rng import Stream, at, run_key
 from d2djax.transfer import Holding
@@ -28,7 +27,7 @@ class Linear(nn.Module):
 
     @nn.compact
     def __call__(self, x):
-        return nn.Dense(self.num_classes)(as_float(x).reshape(x.shape[0], -1))
+        return nn.Dense(self.num_classes)(x.reshape(x.shape[0], -1))
 
 
 TRACES = []
@@ -77,13 +76,13 @@ def config(tiny_config):
 
 
 def as_images(points):
-    """[n, F] float64 in [0, 1], labels [n]."""
+    """[n, F] float64, standardised over all bytes, labels [n]."""
     x = np.asarray(points.x, float)
-    return x.reshape(len(x), -1) / 255, np.asarray(points.y)
+    return (x.reshape(len(x), -1) - x.mean()) / x.std(), np.asarray(points.y)
 
 
 def first_model(points):
-    dense = Linear().init(at(KEY, Stream.MODEL), points.x[:1])["params"]["Dense_0"]
+    dense = Linear().init(at(KEY, Stream.MODEL), jnp.zeros((1, *points.x.shape[1:])))["params"]["Dense_0"]
     return np.asarray(dense["kernel"], float), np.asarray(dense["bias"], float)
 
 
@@ -240,7 +239,7 @@ def many_points():
     y = np.sort(rng.integers(0, 4, 2500)).astype(np.int32)
     x = rng.integers(-9, 10, (2500, 3)).astype(np.float32)
     parameters = {"kernel": rng.integers(-9, 10, (3, 4)).astype(np.float32), "bias": np.arange(4, dtype=np.float32)}
-    points = Points(jnp.asarray(x), jnp.asarray(y), tuple(np.bincount(y).tolist()))
+    points = Points(jnp.asarray(x), jnp.asarray(y), jnp.float32(0), jnp.float32(1), tuple(np.bincount(y).tolist()))
     return points, {"params": {"Dense_0": parameters}}
 
 
@@ -271,7 +270,7 @@ def test_evaluation_in_small_blocks(many_points, monkeypatch):
 def test_padding_of_a_block_is_not_counted(many_points):
     # The padding repeats point 0: make its loss infinite, and leave it out of the test points.
     points, parameters = many_points
-    bad = Points(points.x.at[0].set(jnp.nan), points.y, points.sizes)
+    bad = replace(points, x=points.x.at[0].set(jnp.nan))
     test = np.arange(1, 8, dtype=np.int32)
     got = evaluated(Linear(4), parameters, bad, test)
     assert [float(value) for value in got] == [

@@ -63,9 +63,7 @@ def test_unequal_demand_is_shared_in_proportion():
     counts = np.array([[20.0], [1.0], [10.0], [10.0]])
     thresholds = np.array([[8.0], [31.0], [16.0], [16.0]])
     got = exchanged(counts, thresholds, full_trust(4, 1), np.zeros(4, np.int32), np.zeros((4, 4)))
-    check(
-        got, requested=[[0], [12], [6], [6]], transmitted=[[0], [6], [3], [3]], counts=[[8], [7], [13], [13]]
-    )
+    check(got, requested=[[0], [12], [6], [6]], transmitted=[[0], [6], [3], [3]], counts=[[8], [7], [13], [13]])
 
 
 def test_sharing_is_class_by_class():

@@ -112,11 +112,33 @@ def test_arrange_sorts_by_class_and_keeps_every_point(tiny_dataset, tiny_config)
     np.testing.assert_array_equal(points.x, tiny_dataset.x[order])
 
 
-def test_class_without_points_has_size_zero(tiny_config):
+def test_class_without_points_is_refused(tiny_config):
     dataset = Dataset(np.zeros((3, 1), np.uint8), np.array([4, 0, 4], np.int32), tuple("abcde"), "few", "")
+    with pytest.raises(ValueError, match="training points of class 'a'; 1 are available"):
+        partition.arrange(dataset, tiny_config)
+
+
+def test_images_are_standardised_over_all_bytes(tiny_dataset, tiny_config):
+    points = partition.arrange(tiny_dataset, tiny_config)
+    numbers = np.arange(len(tiny_dataset.y)).reshape(-1, 10)
+    x = np.asarray(partition.inputs(points, numbers))
+    assert x.dtype == np.float32 and x.shape == (*numbers.shape, *tiny_dataset.x.shape[1:])
+    # A signed byte would turn everything past 127 negative.
+    flat = np.asarray(points.x, float)
+    np.testing.assert_allclose(x.reshape(flat.shape), (flat - flat.mean()) / flat.std(), atol=1e-5)
+
+
+def test_other_inputs_pass_as_they_are(tiny_dataset, tiny_config):
+    x = tiny_dataset.x.astype(np.float32) - 300
+    dataset = Dataset(x, tiny_dataset.y, tiny_dataset.class_names, "floats", "")
     points = partition.arrange(dataset, tiny_config)
-    assert points.sizes == (1, 0, 0, 0, 2)
-    np.testing.assert_array_equal(points.y, [0, 4, 4])
+    np.testing.assert_array_equal(partition.inputs(points, np.arange(len(x))), points.x)
+
+
+def test_images_of_one_grey_give_zeros(tiny_dataset, tiny_config):
+    dataset = Dataset(np.full_like(tiny_dataset.x, 7), tiny_dataset.y, tiny_dataset.class_names, "grey", "")
+    points = partition.arrange(dataset, tiny_config)
+    np.testing.assert_array_equal(partition.inputs(points, np.arange(5)), 0)
 
 
 def test_data_of_another_number_of_classes_is_refused(tiny_dataset, tiny_config):

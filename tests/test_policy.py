@@ -78,9 +78,7 @@ def test_large_values_do_not_overflow():
 @settings(deadline=None, max_examples=60)
 @given(buffers, states, st.floats(-5, 50), st.floats(0.5, 10))
 def test_matches_oracle(buffer, state, initial_value, temperature):
-    got = probabilities_of(
-        policy.Buffer(*buffer), state, initial_value=initial_value, temperature=temperature
-    )
+    got = probabilities_of(policy.Buffer(*buffer), state, initial_value=initial_value, temperature=temperature)
     expected = oracle.policy_probabilities(*buffer, state, initial_value, temperature)
     # Exponents reach 200, so single precision leaves 5 digits; 1e-37 is its smallest normal number.
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-37)
@@ -144,9 +142,7 @@ def test_update_leaves_its_argument_alone():
 
 
 def test_tries_may_be_integers():
-    buffer = policy.Buffer(
-        reward=np.array([[[3.0, 0], [0, 0]]], np.float32), tries=np.array([[[3, 0], [0, 0]]])
-    )
+    buffer = policy.Buffer(reward=np.array([[[3.0, 0], [0, 0]]], np.float32), tries=np.array([[[3, 0], [0, 0]]]))
     got = policy.update(buffer, 0, np.array([0, 1]), np.array([1.0, 0.0], np.float32))
     np.testing.assert_array_equal(got.tries, [[[4, 0], [0, 1]]])
     np.testing.assert_allclose(policy.probabilities(got, 0)[0], [0.73105858, 0.26894142], rtol=1e-6)

@@ -169,9 +169,7 @@ def test_total_is_local_when_gamma_is_zero(arguments, weights):
 @given(drawn, weights)
 def test_without_a_budget_term_the_global_reward_is_the_mean_local_one(arguments, weights):
     got = as_arrays(rewarded(*arguments, **{**weights, "alpha_budget": 0.0}))
-    np.testing.assert_allclose(
-        got["global_"], got["local"].mean() * np.ones(NUM_DEVICES), rtol=1e-5, atol=1e-5
-    )
+    np.testing.assert_allclose(got["global_"], got["local"].mean() * np.ones(NUM_DEVICES), rtol=1e-5, atol=1e-5)
 
 
 @settings(deadline=None, max_examples=30)

@@ -19,7 +19,6 @@ import d2djax
 from d2djax import batch, results, statistics
 from d2djax.config import Config, Method
 from d2djax.data.types import Dataset
-from d2djax.models import as_float
 from d2djax.partition import arrange, held_out_sizes
 from d2djax.rng import run_key
 
@@ -50,7 +49,7 @@ class Linear(nn.Module):
 
     @nn.compact
     def __call__(self, x):
-        return nn.Dense(self.num_classes)(as_float(x).reshape(x.shape[0], -1))
+        return nn.Dense(self.num_classes)(x.reshape(x.shape[0], -1))
 
 
 def of_methods(dataset, *methods):
