@@ -2,6 +2,7 @@
 
 from d2djax.config import Config, validate
 from d2djax.discovery import Discovery, discover
+from d2djax.federated import Recipe
 from d2djax.network import Network, make_network
 from d2djax.runs import run
 from d2djax.simulation import Result, simulate
@@ -10,6 +11,7 @@ __all__ = [
     "Config",
     "Discovery",
     "Network",
+    "Recipe",
     "Result",
     "discover",
     "make_network",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -12,10 +13,25 @@ import jax
 import numpy as np
 
 
-def static(default: Any) -> Any:
-    """Declares a field that is part of the compiled program, not of its data."""
-    return field(default=default, metadata={"static": True})
+def static(default: Any, rule: str = "") -> Any:
+    """Declares a field that is part of the compiled program, not of its data; `rule` is a key of `RULES`."""
+    return field(default=default, metadata={"static": True, "rule": rule})
 
+
+def leaf(default: Any, rule: str = "") -> Any:
+    """Declares a field that is traced; `rule` is a key of `RULES`."""
+    return field(default=default, metadata={"rule": rule})
+
+
+RULES: dict[str, Callable[[Any], bool]] = {
+    "positive": lambda value: value > 0,
+    "0 or more": lambda value: value >= 0,
+    "at least 1": lambda value: value >= 1,
+    "at least 2": lambda value: value >= 2,
+    "in [0, 1]": lambda value: 0 <= value <= 1,
+    "in (0, 1]": lambda value: 0 < value <= 1,
+    "inside (0, 1)": lambda value: 0 < value < 1,
+}
 
 DatasetName = Literal["radioml", "fashion_mnist", "cifar10"]
 Method = Literal["none", "uniform", "rl", "nearest", "best_response", "pooled"]
@@ -80,11 +96,17 @@ class Config:
         best_response_restarts: Starting graphs of the centralised best response. Static.
         best_response_sweeps: Passes over all devices from each starting graph. Static.
         model: Network that is trained; auto: that of the data set. Static.
+        scheme: What is aggregated: models (fedavg), models held near the global one (fedprox), or gradients at
+            every step (fedsgd). Static.
         num_steps: `T`, local training steps. Static.
         aggregation_interval: `tau_a`, local steps between two aggregations. Static.
         evaluate_every: Aggregations between two evaluations of the global model. Static.
         batch_size: Points in a minibatch. Static.
         learning_rate: Step size of local SGD; none: 0.05 for images, 0.2 for radio windows.
+        server_learning_rate: Step size of the server's optimiser, where one is given.
+        proximal_weight: `mu` of FedProx.
+        num_stragglers: `m`, devices whose update the server does not get.
+        straggler_draw: The stragglers are drawn once per run, or anew per aggregation. Static.
     """
 
     dataset: DatasetName = static("radioml")
@@ -92,53 +114,58 @@ class Config:
     min_snr: int = static(0)
     methods: tuple[Method, ...] = static(("none", "uniform", "rl"))
 
-    num_devices: int = static(25)
-    num_classes: int = static(0)
-    num_states: int = static(10)
-    field_size: float = 400.0
-    num_hotspots: int = static(5)
-    hotspot_spread: float = 45.0
+    num_devices: int = static(25, "at least 2")
+    num_classes: int = static(0, "at least 1")
+    num_states: int = static(10, "at least 1")
+    field_size: float = leaf(400.0, "positive")
+    num_hotspots: int = static(5, "at least 1")
+    hotspot_spread: float = leaf(45.0, "0 or more")
     channel_model: Literal["shadowing", "mobility"] = static("shadowing")
-    shadowing_deviation: float = 4.0
-    mobility_step: float = 20.0
-    transmit_power: float = 0.01
-    reference_gain: float = 1e-3
-    path_loss_exponent: float = 3.75
-    noise_power: float = 3.981072e-15
-    rate: float = 1.0
-    stay_probability: float = 0.0
-    reliability_threshold: float = 0.1
-    cluster_budget: float = 300.0
-    trust_probability: float = 0.75
-    num_sensitive_classes: int = 0
-    sensitive_trust_probability: float = 0.2
+    shadowing_deviation: float = leaf(4.0, "0 or more")
+    mobility_step: float = leaf(20.0, "0 or more")
+    transmit_power: float = leaf(0.01, "positive")
+    reference_gain: float = leaf(1e-3, "positive")
+    path_loss_exponent: float = leaf(3.75, "positive")
+    noise_power: float = leaf(3.981072e-15, "positive")
+    rate: float = leaf(1.0, "positive")
+    stay_probability: float = leaf(0.0, "in [0, 1]")
+    reliability_threshold: float = leaf(0.1, "inside (0, 1)")
+    cluster_budget: float = leaf(300.0, "0 or more")
+    trust_probability: float = leaf(0.75, "in [0, 1]")
+    num_sensitive_classes: int = leaf(0, "0 or more")
+    sensitive_trust_probability: float = leaf(0.2, "in [0, 1]")
 
-    classes_per_device: int = static(4)
-    points_per_device: int = static(0)
-    test_fraction: float = static(0.2)
-    threshold: float = 60.0
-    min_classes: int = 6
-    score_fraction: float | None = None
+    classes_per_device: int = static(4, "at least 1")
+    points_per_device: int = static(0, "at least 1")
+    test_fraction: float = static(0.2, "inside (0, 1)")
+    threshold: float = leaf(60.0, "positive")
+    min_classes: int = leaf(6, "0 or more")
+    score_fraction: float | None = leaf(None, "in (0, 1]")
 
-    num_episodes: int = static(4000)
-    record_every: int = static(40)
-    temperature: float = 1.0
+    num_episodes: int = static(4000, "at least 1")
+    record_every: int = static(40, "at least 1")
+    temperature: float = leaf(1.0, "positive")
     initial_value: float | None = None
-    alpha_diversity: float = 1.0
-    alpha_outage: float = 2.0
-    alpha_budget: float = 0.001
-    gamma: float = 0.5
+    alpha_diversity: float = leaf(1.0, "0 or more")
+    alpha_outage: float = leaf(2.0, "0 or more")
+    alpha_budget: float = leaf(0.001, "0 or more")
+    gamma: float = leaf(0.5, "0 or more")
     deployment: Literal["greedy", "sampled"] = static("greedy")
     delivery: Literal["expected", "sampled"] = static("expected")
-    best_response_restarts: int = static(16)
-    best_response_sweeps: int = static(6)
+    best_response_restarts: int = static(16, "at least 1")
+    best_response_sweeps: int = static(6, "at least 1")
 
     model: str = static("auto")
-    num_steps: int = static(500)
-    aggregation_interval: int = static(50)
-    evaluate_every: int = static(1)
-    batch_size: int = static(32)
-    learning_rate: float | None = None
+    scheme: Literal["fedavg", "fedprox", "fedsgd"] = static("fedavg")
+    num_steps: int = static(500, "at least 1")
+    aggregation_interval: int = static(50, "at least 1")
+    evaluate_every: int = static(1, "at least 1")
+    batch_size: int = static(32, "at least 1")
+    learning_rate: float | None = leaf(None, "positive")
+    server_learning_rate: float = leaf(1.0, "positive")
+    proximal_weight: float = leaf(0.01, "0 or more")
+    num_stragglers: int = leaf(0, "0 or more")
+    straggler_draw: Literal["run", "aggregation"] = static("run")
 
 
 def complete(config: Config) -> Config:
@@ -183,89 +210,27 @@ def _check_kind(name: str, hint: Any, value: Any) -> None:
             raise ValueError(f"{name} must be a whole number; got {value!r}")
 
 
-_POSITIVE = (
-    "field_size",
-    "transmit_power",
-    "reference_gain",
-    "path_loss_exponent",
-    "noise_power",
-    "rate",
-    "temperature",
-    "threshold",
-    "learning_rate",
-)
-_NOT_NEGATIVE = (
-    "hotspot_spread",
-    "shadowing_deviation",
-    "mobility_step",
-    "cluster_budget",
-    "num_sensitive_classes",
-    "min_classes",
-    "alpha_diversity",
-    "alpha_outage",
-    "alpha_budget",
-    "gamma",
-)
-_PROBABILITY = ("stay_probability", "trust_probability", "sensitive_trust_probability")
-_COUNT = (
-    "num_states",
-    "num_hotspots",
-    "num_classes",
-    "classes_per_device",
-    "points_per_device",
-    "num_episodes",
-    "record_every",
-    "best_response_restarts",
-    "best_response_sweeps",
-    "num_steps",
-    "aggregation_interval",
-    "evaluate_every",
-    "batch_size",
-)
-
-
-def _rules(config: Config) -> list[tuple[str, bool, str]]:
-    """(field, holds, rule) of every rule, with a number where a number belongs."""
-
-    def get(name: str) -> Any:
-        return getattr(config, name)
-
-    rules = [(name, get(name) > 0, "positive") for name in _POSITIVE]
-    rules += [(name, get(name) >= 0, "0 or more") for name in _NOT_NEGATIVE]
-    rules += [(name, 0 <= get(name) <= 1, "in [0, 1]") for name in _PROBABILITY]
-    rules += [(name, get(name) >= 1, "at least 1") for name in _COUNT]
-    rules += [
-        ("num_devices", config.num_devices >= 2, "at least 2"),
-        ("reliability_threshold", 0 < config.reliability_threshold < 1, "inside (0, 1)"),
-        ("test_fraction", 0 < config.test_fraction < 1, "inside (0, 1)"),
-        ("score_fraction", 0 < score_fraction(config) <= 1, "in (0, 1]"),
-        (
-            "classes_per_device",
-            get("classes_per_device") <= get("num_classes"),
-            f"at most the {get('num_classes')} classes",
-        ),
-        (
-            "min_classes",
-            get("min_classes") <= get("num_classes"),
-            f"at most the {get('num_classes')} classes",
-        ),
-        (
-            "points_per_device",
-            get("points_per_device") >= get("classes_per_device"),
-            "at least one point a class",
-        ),
-        ("min_snr", get("min_snr") <= 18, "at most 18 dB, the largest of the data set"),
+def _rules_between(config: Config) -> list[tuple[str, bool, str]]:
+    """(field, holds, rule) of every rule that ties one field to another."""
+    num_rounds = config.num_steps // config.aggregation_interval
+    classes, devices = f"at most the {config.num_classes} classes", f"at most the {config.num_devices} devices"
+    return [
+        ("classes_per_device", config.classes_per_device <= config.num_classes, classes),
+        ("min_classes", config.min_classes <= config.num_classes, classes),
+        ("num_sensitive_classes", config.num_sensitive_classes <= config.num_classes, classes),
+        ("num_stragglers", config.num_stragglers <= config.num_devices, devices),
+        ("points_per_device", config.points_per_device >= config.classes_per_device, "at least one point a class"),
+        ("min_snr", config.min_snr <= 18, "at most 18 dB, the largest of the data set"),
         ("methods", len(config.methods) > 0, "at least one method"),
         ("methods", len(set(config.methods)) == len(config.methods), "without repeats"),
+        _divides("record_every", config.record_every, config.num_episodes, "num_episodes"),
+        _divides("aggregation_interval", config.aggregation_interval, config.num_steps, "num_steps"),
+        _divides("evaluate_every", config.evaluate_every, num_rounds, "the number of aggregations"),
     ]
-    num_rounds = config.num_steps // max(config.aggregation_interval, 1)
-    for part, total, of in (
-        ("record_every", config.num_episodes, "num_episodes"),
-        ("aggregation_interval", config.num_steps, "num_steps"),
-        ("evaluate_every", num_rounds, "the number of aggregations"),
-    ):
-        rules.append((part, total % max(get(part), 1) == 0, f"a divisor of {of}, {total}"))
-    return rules
+
+
+def _divides(name: str, part: int, total: int, of: str) -> tuple[str, bool, str]:
+    return name, total % part == 0, f"a divisor of {of}, {total}"
 
 
 def validate(config: Config) -> Config:
@@ -280,7 +245,11 @@ def validate(config: Config) -> Config:
     for name, hint in get_type_hints(Config).items():
         _check_kind(name, hint, getattr(config, name))
     config = complete(config)
-    for name, holds, rule in _rules(config):
+    for item in dataclasses.fields(config):
+        rule, value = item.metadata.get("rule"), getattr(config, item.name)
+        if rule and value is not None and not RULES[rule](value):
+            raise ValueError(f"{item.name} must be {rule}; got {value!r}")
+    for name, holds, rule in _rules_between(config):
         if not holds:
             raise ValueError(f"{name} must be {rule}; got {getattr(config, name)!r}")
     return config

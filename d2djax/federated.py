@@ -1,7 +1,8 @@
-"""Federated training after the exchange (Sections II-A.4, IV): local SGD, weighted averaging, evaluation."""
+"""Federated training after the exchange (Sections II-A.4, IV): local steps, aggregation, stragglers, schemes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,38 +13,72 @@ import optax
 from jax import Array
 
 from d2djax.config import Config
+from d2djax.evaluation import Evaluation, Parameters, cross_entropies, evaluate
 from d2djax.partition import Points, inputs
 from d2djax.rng import Stream, at
 from d2djax.transfer import Holding
 
-EVALUATION_BLOCK = 2048
-Parameters = Any
+OptimizerFactory = Callable[[Any], optax.GradientTransformation]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is trained and how; part of the compiled program.
+
+    Attributes:
+        model: a Flax network from [B, ...] to logits [B, L].
+        client: makes the optimiser of the devices from `learning_rate`, such as `optax.sgd`; FedSGD steps with
+            it at the server.
+        server: makes the server's optimiser from `server_learning_rate`, which then sees global minus average
+            as its gradient (`optax.adam` is FedAdam); none: the average becomes the global model, as in the paper.
+    """
+
+    model: nn.Module
+    client: OptimizerFactory = optax.sgd
+    server: OptimizerFactory | None = None
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Learning:
-    """Learning curves of the global model on the held-out points, one value per evaluation.
+    """Learning curves of the global model, one point per evaluation.
 
     Attributes:
         accuracy: [rounds] float32, share of held-out points classified right.
         loss: [rounds] float32, mean cross entropy of held-out points, nats.
+        class_accuracy: [rounds, L] float32, share of each class's held-out points classified right.
         train_loss: [rounds] float32, mean cross entropy of the minibatches since the last evaluation, nats.
+        drift: [rounds] float32, mean Euclidean distance of the local models from their average just before they
+            are averaged, mean over the aggregations since the last evaluation; 0 in FedSGD, which has none.
     """
 
     accuracy: Array
     loss: Array
+    class_accuracy: Array
     train_loss: Array
+    drift: Array
 
 
-def logits_of(model: nn.Module, parameters: Parameters, x: Array) -> Array:
-    """Logits [B, L] of a batch [B, ...]."""
-    return jnp.asarray(model.apply(parameters, x))
+@dataclass(frozen=True)
+class Task:
+    """What stays the same during the training of one method of one run."""
 
+    key: Array
+    recipe: Recipe
+    points: Points
+    holding: Holding
+    config: Config
 
-def cross_entropy(model: nn.Module, parameters: Parameters, x: Array, y: Array) -> Array:
-    """Mean cross entropy of a batch, nats (the paper's CELoss; it sums, a mean only rescales the step size)."""
-    return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits_of(model, parameters, x), y))
+    @property
+    def client(self) -> optax.GradientTransformation:
+        """The optimiser of the devices."""
+        return self.recipe.client(jnp.asarray(self.config.learning_rate))
+
+    @property
+    def server(self) -> optax.GradientTransformation:
+        """The optimiser of the server; one that does nothing if the average becomes the model."""
+        make = self.recipe.server
+        return optax.identity() if make is None else make(jnp.asarray(self.config.server_learning_rate))
 
 
 def weighted_average(local: Parameters, weights: Array) -> Parameters:
@@ -51,13 +86,16 @@ def weighted_average(local: Parameters, weights: Array) -> Parameters:
 
     Args:
         local: parameters with a leading device axis [N, ...].
-        weights: [N] float, not all 0; they need not sum to 1.
+        weights: [N] float, 0 or more; they need not sum to 1.
 
     Returns:
-        Parameters without the device axis.
+        Parameters without the device axis; zeros if all weights are 0.
     """
-    share = weights / jnp.sum(weights)
-    return jax.tree.map(lambda leaf: jnp.tensordot(share, leaf, axes=1), local)
+    total = jnp.sum(weights)
+    share = weights / jnp.where(total > 0, total, 1.0)
+    # Full precision: a GPU would by default round the parameters themselves to ten bits.
+    average = lambda leaf: jnp.tensordot(share, leaf, axes=1, precision=jax.lax.Precision.HIGHEST)  # noqa: E731
+    return jax.tree.map(average, local)
 
 
 def minibatch(key: Array, step: Array, holding: Holding, config: Config) -> Array:
@@ -81,79 +119,167 @@ def minibatch(key: Array, step: Array, holding: Holding, config: Config) -> Arra
     return holding.points[holding.start[:, None] + rank]
 
 
-def evaluate(model: nn.Module, parameters: Parameters, points: Points, test: Array) -> tuple[Array, Array]:
-    """Accuracy and mean loss of a model on held-out points, in blocks that bound the memory.
-
-    Args:
-        model: the network.
-        parameters: its parameters.
-        points: all points.
-        test: [n] int32, numbers of the held-out points.
-
-    Returns:
-        Accuracy in [0, 1] and mean cross entropy in nats, [] float32.
-    """
-    num_blocks = -(-test.shape[0] // EVALUATION_BLOCK)
-    padded = jnp.pad(test, (0, num_blocks * EVALUATION_BLOCK - test.shape[0]))
-    is_real = (jnp.arange(padded.shape[0]) < test.shape[0]).reshape(num_blocks, -1)
-
-    def block(numbers_and_mask: tuple[Array, Array]) -> tuple[Array, Array]:
-        numbers, mask = numbers_and_mask
-        logits = logits_of(model, parameters, inputs(points, numbers))
-        y = points.y[numbers]
-        loss = optax.softmax_cross_entropy_with_integer_labels(logits, y)
-        right = jnp.argmax(logits, axis=-1) == y
-        return jnp.sum(right & mask), jnp.sum(jnp.where(mask, loss, 0.0))
-
-    right, loss = jax.lax.map(block, (padded.reshape(num_blocks, -1), is_real))
-    return jnp.sum(right) / test.shape[0], jnp.sum(loss) / test.shape[0]
-
-
-def train(key: Array, model: nn.Module, points: Points, test: Array, holding: Holding, config: Config) -> Learning:
-    """Trains one global model by federated averaging and records it on held-out points.
-
-    Every device takes `tau_a` steps of minibatch SGD from the global model on its own points; the server
-    averages the local models with weights `|D-hat_i|` and broadcasts the average.
+def participants(key: Array, aggregation: Array, config: Config) -> Array:
+    """Devices whose update reaches the server: all but `num_stragglers` random ones (Section IV-B).
 
     Args:
         key: key of the run.
-        model: the network; every device starts from the same parameters.
+        aggregation: [] int32, number of the aggregation.
+        config: `num_devices` N, `num_stragglers` m, `straggler_draw`: once per run, or anew per aggregation.
+
+    Returns:
+        [N] bool, False for the stragglers; methods of a run have the same ones.
+    """
+    draw = 0 if config.straggler_draw == "run" else aggregation + 1
+    order = jax.random.uniform(at(key, Stream.STRAGGLER, draw), (config.num_devices,))
+    return jnp.argsort(jnp.argsort(order)) >= config.num_stragglers
+
+
+def _weights(task: Task, aggregation: Array) -> Array:
+    """Weights of an aggregation: `|D-hat_i|`, 0 for stragglers, [N] float32."""
+    takes_part = participants(task.key, aggregation, task.config)
+    return jnp.where(takes_part, task.holding.size, 0).astype(jnp.float32)
+
+
+def _step_server(task: Task, carry: Any, average: Parameters, weights: Array) -> Any:
+    """The global model and the server's state after an aggregation; unchanged if every device straggles."""
+    parameters, state = carry
+    if task.recipe.server is None:
+        new = (average, state)
+    else:
+        difference = jax.tree.map(jnp.subtract, parameters, average)
+        change, new_state = task.server.update(difference, state, parameters)
+        new = (optax.apply_updates(parameters, change), new_state)
+    return jax.tree.map(lambda fresh, old: jnp.where(jnp.sum(weights) > 0, fresh, old), new, carry)
+
+
+def _drift(local: Parameters, average: Parameters) -> Array:
+    """Mean Euclidean distance of the local models from their average, [] float32."""
+    squares = lambda leaf, mean: jnp.sum((leaf - mean) ** 2, axis=tuple(range(1, leaf.ndim)))  # noqa: E731
+    return jnp.mean(jnp.sqrt(sum(jax.tree.leaves(jax.tree.map(squares, local, average)))))
+
+
+def _local_loss(task: Task, parameters: Parameters, anchor: Parameters, x: Array, y: Array) -> tuple[Array, Array]:
+    """FedAvg: mean cross entropy of a minibatch (the paper sums; a mean only rescales the step size), twice."""
+    value = jnp.mean(cross_entropies(task.recipe.model, parameters, x, y))
+    return value, value
+
+
+def _proximal_loss(
+    task: Task, parameters: Parameters, anchor: Parameters, x: Array, y: Array
+) -> tuple[Array, Array]:
+    """FedProx: the loss of FedAvg with `(mu / 2) ||phi - phi_G||^2` added, and without."""
+    squares = jax.tree.map(lambda leaf, start: jnp.sum((leaf - start) ** 2), parameters, anchor)
+    distance = sum(jax.tree.leaves(squares))
+    value, _ = _local_loss(task, parameters, anchor, x, y)
+    return value + 0.5 * task.config.proximal_weight * distance, value
+
+
+def _local_training(loss: Callable, task: Task, carry: Any, first_step: Array) -> tuple[Any, tuple[Array, Array]]:
+    """One aggregation of FedAvg or FedProx: `tau_a` local steps of every device, then the average."""
+    anchor, config, num_devices = carry[0], task.config, task.holding.size.shape[0]
+    optimizer = task.client
+    gradient_and_value = jax.grad(lambda parameters, x, y: loss(task, parameters, anchor, x, y), has_aux=True)
+
+    def device_step(parameters, state, x, y):
+        gradient, value = gradient_and_value(parameters, x, y)
+        change, state = optimizer.update(gradient, state, parameters)
+        return optax.apply_updates(parameters, change), state, value
+
+    def local_step(local, step):
+        batch = minibatch(task.key, step, task.holding, config)
+        x, y = inputs(task.points, batch), task.points.y[batch]
+        parameters, state, values = jax.vmap(device_step)(local[0], local[1], x, y)
+        return (parameters, state), jnp.mean(values)
+
+    local = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num_devices, *leaf.shape)), anchor)
+    steps = first_step + jnp.arange(config.aggregation_interval)
+    (local, _), values = jax.lax.scan(local_step, (local, jax.vmap(optimizer.init)(local)), steps)
+    weights = _weights(task, first_step // config.aggregation_interval)
+    drift = _drift(local, weighted_average(local, jnp.ones(num_devices)))
+    carry = _step_server(task, carry, weighted_average(local, weights), weights)
+    return carry, (jnp.mean(values), drift)
+
+
+def _gradient_steps(task: Task, carry: Any, first_step: Array) -> tuple[Any, tuple[Array, Array]]:
+    """`tau_a` aggregations of FedSGD: each averages one gradient per device, all taken at the global model.
+
+    As no device leaves the global model, the average of gradients is the gradient of one large batch.
+    """
+    optimizer = task.client
+
+    def step(carry, number):
+        batch = minibatch(task.key, number, task.holding, task.config)
+        weights = _weights(task, number)
+        share = weights / jnp.maximum(jnp.sum(weights), 1.0)
+        x, y = inputs(task.points, batch), task.points.y[batch]
+
+        def loss(parameters):
+            flat = cross_entropies(task.recipe.model, parameters, x.reshape(-1, *x.shape[2:]), y.reshape(-1))
+            by_device = jnp.mean(flat.reshape(y.shape), axis=1)
+            return jnp.sum(share * by_device), jnp.mean(by_device)
+
+        gradient, value = jax.grad(loss, has_aux=True)(carry[0])
+        change, state = optimizer.update(gradient, carry[1], carry[0])
+        new = (optax.apply_updates(carry[0], change), state)
+        keep = lambda fresh, old: jnp.where(jnp.sum(weights) > 0, fresh, old)  # noqa: E731
+        return jax.tree.map(keep, new, carry), value
+
+    carry, values = jax.lax.scan(step, carry, first_step + jnp.arange(task.config.aggregation_interval))
+    return carry, (jnp.mean(values), jnp.float32(0.0))
+
+
+def _fedavg(task: Task, carry: Any, first_step: Array) -> tuple[Any, tuple[Array, Array]]:
+    return _local_training(_local_loss, task, carry, first_step)
+
+
+def _fedprox(task: Task, carry: Any, first_step: Array) -> tuple[Any, tuple[Array, Array]]:
+    return _local_training(_proximal_loss, task, carry, first_step)
+
+
+# Scheme: (what happens in `tau_a` steps, whose optimiser has a state at the server).
+SCHEMES: dict[str, tuple[Callable, Callable[[Task], optax.GradientTransformation]]] = {
+    "fedavg": (_fedavg, lambda task: task.server),
+    "fedprox": (_fedprox, lambda task: task.server),
+    "fedsgd": (_gradient_steps, lambda task: task.client),
+}
+
+
+def train(key: Array, recipe: Recipe, points: Points, test: Array, holding: Holding, config: Config) -> Learning:
+    """Trains one global model federatedly and records it on held-out points.
+
+    FedAvg: every device takes `tau_a` optimiser steps from the global model on minibatches of its own points;
+    the server averages the local models with weights `|D-hat_i|` and broadcasts. FedProx pulls the local steps
+    towards the global model. FedSGD averages gradients at every step instead of models.
+
+    Args:
+        key: key of the run.
+        recipe: the network, from equal first parameters for every device and method, and the optimisers.
         points: all points.
         test: [n] int32, numbers of the held-out points.
         holding: who holds which points.
-        config: `num_steps` T, `aggregation_interval` tau_a, `evaluate_every`, `batch_size`, `learning_rate`.
+        config: `scheme`, `num_steps` T, `aggregation_interval` tau_a, `evaluate_every`, `batch_size`, the step
+            sizes, `proximal_weight` mu and the stragglers.
 
     Returns:
         The learning curves.
+
+    Raises:
+        ValueError: FedSGD is given a server optimiser; it steps with the client's, at the server.
     """
-    optimizer = optax.sgd(jnp.asarray(config.learning_rate))
-    num_devices = holding.size.shape[0]
-    weights = holding.size.astype(jnp.float32)
-    loss_and_gradient = jax.value_and_grad(lambda parameters, x, y: cross_entropy(model, parameters, x, y))
+    if config.scheme == "fedsgd" and recipe.server is not None:
+        raise ValueError("scheme=fedsgd steps with recipe.client at the server; recipe.server must be none")
+    task = Task(key, recipe, points, holding, config)
+    aggregation, optimizer_of = SCHEMES[config.scheme]
 
-    def device_step(parameters, state, x, y):
-        loss, gradient = loss_and_gradient(parameters, x, y)
-        change, state = optimizer.update(gradient, state, parameters)
-        return optax.apply_updates(parameters, change), state, loss
+    def recorded(carry, first_steps):
+        carry, (train_loss, drift) = jax.lax.scan(lambda *step: aggregation(task, *step), carry, first_steps)
+        found: Evaluation = evaluate(recipe.model, carry[0], points, test)
+        return carry, Learning(
+            found.accuracy, found.loss, found.class_accuracy, jnp.mean(train_loss), jnp.mean(drift)
+        )
 
-    def local_step(carry, step):
-        batch = minibatch(key, step, holding, config)
-        parameters, state = carry
-        parameters, state, loss = jax.vmap(device_step)(parameters, state, inputs(points, batch), points.y[batch])
-        return (parameters, state), jnp.mean(loss)
-
-    def aggregation(parameters, first_step):
-        local = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num_devices, *leaf.shape)), parameters)
-        steps = first_step + jnp.arange(config.aggregation_interval)
-        (local, _), loss = jax.lax.scan(local_step, (local, jax.vmap(optimizer.init)(local)), steps)
-        return weighted_average(local, weights), jnp.mean(loss)
-
-    def recorded(parameters, first_steps):
-        parameters, train_loss = jax.lax.scan(aggregation, parameters, first_steps)
-        accuracy, loss = evaluate(model, parameters, points, test)
-        return parameters, Learning(accuracy, loss, jnp.mean(train_loss))
-
-    start = model.init(at(key, Stream.MODEL), inputs(points, jnp.zeros(1, jnp.int32)))
+    start = recipe.model.init(at(key, Stream.MODEL), inputs(points, jnp.zeros(1, jnp.int32)))
     first_steps = jnp.arange(0, config.num_steps, config.aggregation_interval)
-    _, curves = jax.lax.scan(recorded, start, first_steps.reshape(-1, config.evaluate_every))
-    return curves
+    carry = (start, optimizer_of(task).init(start))
+    return jax.lax.scan(recorded, carry, first_steps.reshape(-1, config.evaluate_every))[1]

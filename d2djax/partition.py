@@ -78,7 +78,7 @@ def _moments(x: np.ndarray) -> tuple[float, float]:
     blocks = np.array_split(x.reshape(-1), -(-x.size // 2**22))
     share = sum(np.bincount(block, minlength=256) for block in blocks) / x.size
     mean = share @ np.arange(256)
-    return mean, np.sqrt(share @ (np.arange(256) - mean) ** 2) or 1.0
+    return float(mean), float(np.sqrt(share @ (np.arange(256) - mean) ** 2)) or 1.0
 
 
 def inputs(points: Points, numbers: Array) -> Array:

@@ -24,6 +24,7 @@ _LEARNING = {
     "accuracy": ("1", "share of held-out points that the global model classifies right"),
     "loss": ("nat", "mean cross entropy of the global model on held-out points"),
     "train_loss": ("nat", "mean cross entropy of the minibatches since the last evaluation"),
+    "drift": ("1", "mean distance of the local models from their average before an aggregation"),
 }
 _WORTH = {
     "reward": ("1", "mean total reward of the devices"),
@@ -69,6 +70,8 @@ def _variables(graphs: Any, learning: Any) -> dict[str, tuple[tuple[str, ...], n
         "counts": ((*per_method, "device", "class"), graphs.counts, "point", "points after the exchange"),
         "points_moved": (per_method, graphs.points_moved, "point", "points that changed their device"),
     }
+    by_class = "share of each class's held-out points that the global model classifies right"
+    found["class_accuracy"] = ((*per_method, "round", "class"), learning.class_accuracy, "1", by_class)
     for name, (unit, meaning) in _LEARNING.items():
         found[name] = ((*per_method, "round"), getattr(learning, name), unit, meaning)
     for name, (unit, meaning) in _WORTH.items():

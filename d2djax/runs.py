@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import flax.linen as nn
 import jax
 import numpy as np
 from rich.console import Console
@@ -16,7 +15,7 @@ from d2djax import machine, results
 from d2djax.batch import as_numbers, map_runs
 from d2djax.config import Config, validate
 from d2djax.data import Dataset, load
-from d2djax.federated import train
+from d2djax.federated import Recipe, train
 from d2djax.models import make_model
 from d2djax.partition import Points, arrange, windows_per_key
 from d2djax.progress import stage
@@ -45,9 +44,9 @@ def _prepare_run(shared: Config, item: dict[str, Any], sizes: tuple[int, ...]) -
     return prepare(run_key(item["seed"]), shared, sizes)
 
 
-def _train_run(shared: tuple[Config, Points], item: dict[str, Any], model: nn.Module) -> Any:
+def _train_run(shared: tuple[Config, Points], item: dict[str, Any], recipe: Recipe) -> Any:
     config, points = shared
-    return train(run_key(item["seed"]), model, points, item["test"], item["holding"], config)
+    return train(run_key(item["seed"]), recipe, points, item["test"], item["holding"], config)
 
 
 def check_seeds(seeds: int | Sequence[int]) -> np.ndarray:
@@ -73,7 +72,7 @@ def run(
     seeds: int | Sequence[int] = 4,
     *,
     data: Dataset | None = None,
-    model: nn.Module | None = None,
+    recipe: Recipe | None = None,
     progress: bool = True,
     width: int | None = None,
 ) -> xarray.Dataset:
@@ -85,7 +84,8 @@ def run(
         config: the setting; none: the defaults (RadioML made in process).
         seeds: number of runs (seeds 0, 1, ...) or the seeds themselves.
         data: a data set of your own; none: the one that the config names.
-        model: a Flax network from [B, ...] to logits [B, L]; none: the one that the config names.
+        recipe: `Recipe(model, client, server)`, network and optimisers of your own; none: the network that the
+            config names and SGD.
         progress: shows progress on standard error.
         width: runs at the same time on each device; none: chosen to fit.
 
@@ -103,7 +103,7 @@ def run(
     if data is not None and config.num_classes == 0:
         config = replace(config, num_classes=data.num_classes)
     config, run_seeds = validate(config), check_seeds(seeds)
-    network_model = make_model(config) if model is None else model
+    recipe = Recipe(make_model(config)) if recipe is None else recipe
     dataset = load_dataset(config) if data is None else data
     points = arrange(dataset, config)
     if console:
@@ -121,7 +121,7 @@ def run(
         "holding": jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), holding),
     }
     with stage(console, "training", len(unit["seed"])) as advance:
-        learning = map_runs(_train_run, (traced, points), unit, network_model, width=width, advance=advance)
+        learning = map_runs(_train_run, (traced, points), unit, recipe, width=width, advance=advance)
     learning = jax.tree.map(lambda leaf: leaf.reshape(len(run_seeds), num_methods, *leaf.shape[1:]), learning)
     manifest = results.manifest(config, run_seeds, dataset, machine.describe(), time.perf_counter() - started)
     return results.label(config, run_seeds, dataset, graphs, learning, manifest)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -14,7 +13,7 @@ from d2djax import baselines, partition
 from d2djax.config import Config, initial_value
 from d2djax.discovery import Discovery, History, discover, summarise
 from d2djax.episode import play
-from d2djax.federated import Learning, train
+from d2djax.federated import Learning, Recipe, train
 from d2djax.models import make_model
 from d2djax.network import Network, make_network
 from d2djax.policy import probabilities, sample
@@ -130,7 +129,7 @@ def prepare(key: Array, config: Config, sizes: tuple[int, ...]) -> tuple[Graphs,
     return graphs, holding, test
 
 
-def simulate(key: Array, config: Config, points: partition.Points, model: nn.Module | None = None) -> Result:
+def simulate(key: Array, config: Config, points: partition.Points, recipe: Recipe | None = None) -> Result:
     """Runs the whole of one run: network, graphs, exchange and federated training of every method.
 
     All methods share the network, the split, the first model and the stream of minibatches, so their
@@ -140,12 +139,12 @@ def simulate(key: Array, config: Config, points: partition.Points, model: nn.Mod
         key: key of the run.
         config: a validated config.
         points: all points of the data set.
-        model: a Flax network from [B, ...] to [B, L]; none: the one that the config names.
+        recipe: network and optimisers; none: the network that the config names and SGD.
 
     Returns:
         The result.
     """
-    network_model = make_model(config) if model is None else model
+    recipe = Recipe(make_model(config)) if recipe is None else recipe
     graphs, holdings, test = prepare(key, config, points.sizes)
-    one_method = lambda holding: train(key, network_model, points, test, holding, config)  # noqa: E731
+    one_method = lambda holding: train(key, recipe, points, test, holding, config)  # noqa: E731
     return Result(graphs, jax.lax.map(one_method, holdings))

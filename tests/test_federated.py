@@ -2,14 +2,16 @@ import math
 from dataclasses import replace
 from functools import partial
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import oracle
 import pytest
 
-from d2djax import federated
+from d2djax import evaluation, federated
 from d2djax.batch import as_numbers
 from d2djax.partition import Points, arrange
 from d2djax.rng import Stream, at, run_key
@@ -36,11 +38,12 @@ TRACES = []
 @partial(jax.jit, static_argnums=1)
 def trained(key, model, points, test, holding, config):
     TRACES.append(config)
-    return federated.train(key, model, points, test, holding, config)
+    return federated.train(key, federated.Recipe(model), points, test, holding, config)
 
 
 drawn = jax.jit(federated.minibatch)
-evaluated = jax.jit(federated.evaluate, static_argnums=0)
+evaluated = jax.jit(evaluation.evaluate, static_argnums=0)
+participants_of = jax.jit(federated.participants)
 
 
 def hold(points, sizes):
@@ -108,37 +111,145 @@ def minibatch_points(holding, step, config):
 
 
 def replay(points, test, holding, config):
-    """Section II-A.4 in loops over steps and devices; accuracy, loss and train_loss of each evaluation."""
+    """Sections II-A.4 and IV in loops over steps and devices; accuracy, loss, train_loss, drift per evaluation."""
     x, y = as_images(points)
     model = first_model(points)
-    num_devices, curves, train_losses = len(holding.size), [], []
+    num_devices, curves, train_losses, drifts = len(holding.size), [], [], []
+    interval = 1 if config.scheme == "fedsgd" else config.aggregation_interval
+    mu = config.proximal_weight if config.scheme == "fedprox" else 0.0
     local = [model] * num_devices
     for step in range(config.num_steps):
         batch = minibatch_points(holding, step, config)
         for i in range(num_devices):
             x_batch, y_batch = x[batch[i]], y[batch[i]]
             train_losses.append(logits_and_loss(*local[i], x_batch, y_batch)[1])
-            local[i] = oracle.sgd_step(*local[i], x_batch, y_batch, config.learning_rate)
-        if (step + 1) % config.aggregation_interval == 0:
-            model = tuple(oracle.weighted_average([m[part] for m in local], holding.size) for part in (0, 1))
+            local[i] = oracle.sgd_step(*local[i], x_batch, y_batch, config.learning_rate, mu, model)
+        if (step + 1) % interval == 0:
+            middle = [oracle.weighted_average([m[part] for m in local], np.ones(num_devices)) for part in (0, 1)]
+            squares = [sum(((m[part] - middle[part]) ** 2).sum() for part in (0, 1)) for m in local]
+            drifts.append(np.mean(np.sqrt(squares)))
+            weights = np.where(np.asarray(participants_of(KEY, step // interval, config)), holding.size, 0)
+            if weights.sum() > 0:
+                model = tuple(oracle.weighted_average([m[part] for m in local], weights) for part in (0, 1))
             local = [model] * num_devices
         if (step + 1) % (config.aggregation_interval * config.evaluate_every) == 0:
             logits, loss = logits_and_loss(*model, x[test], y[test])
-            curves.append([np.mean(np.argmax(logits, axis=1) == y[test]), loss, np.mean(train_losses)])
-            train_losses = []
+            right = np.mean(np.argmax(logits, axis=1) == y[test])
+            curves.append([right, loss, np.mean(train_losses), np.mean(drifts)])
+            train_losses, drifts = [], []
     return np.array(curves).T
 
 
-def test_training_matches_a_replay_in_loops(points, test_points, holding, config):
+def same_as_replay(points, test_points, holding, config):
     got = trained(KEY, Linear(), points, test_points, holding, config)
-    accuracy, loss, train_loss = replay(points, test_points, holding, config)
-    assert got.accuracy.shape == (2,)
+    accuracy, loss, train_loss, drift = replay(points, test_points, holding, config)
     np.testing.assert_allclose(got.loss, loss, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(got.train_loss, train_loss, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(got.accuracy, accuracy, rtol=1e-4, atol=1e-4)
+    # FedSGD has one model only, so no drift.
+    expected = np.zeros_like(drift) if config.scheme == "fedsgd" else drift
+    np.testing.assert_allclose(got.drift, expected, rtol=1e-3, atol=1e-5)
+    return got
+
+
+@pytest.mark.parametrize("scheme", ["fedavg", "fedprox", "fedsgd"])
+@pytest.mark.parametrize("straggler_draw", ["run", "aggregation"])
+def test_schemes_and_stragglers_match_a_replay_in_loops(
+    points, test_points, holding, config, scheme, straggler_draw
+):
+    config = replace(config, scheme=scheme, straggler_draw=straggler_draw, proximal_weight=0.7, num_stragglers=2)
+    same_as_replay(points, test_points, holding, config)
+    alone = same_as_replay(points, test_points, holding, replace(config, num_stragglers=5))
+    assert np.isfinite(alone.loss).all()
+
+
+def test_no_weight_in_fedprox_is_fedavg(points, test_points, holding, config):
+    average = trained(KEY, Linear(), points, test_points, holding, config)
+    proximal = replace(config, scheme="fedprox", proximal_weight=0.0)
+    chex.assert_trees_all_equal(trained(KEY, Linear(), points, test_points, holding, proximal), average)
+
+
+def test_more_weight_in_fedprox_means_less_drift(points, test_points, holding, config):
+    drifts = [
+        float(
+            trained(KEY, Linear(), points, test_points, holding, replace(config, scheme="fedprox", **mu)).drift[0]
+        )
+        for mu in ({"proximal_weight": 0.0}, {"proximal_weight": 0.5}, {"proximal_weight": 1.5})
+    ]
+    assert drifts[0] > drifts[1] > drifts[2] > 0
+
+
+@pytest.mark.parametrize("scheme", ["fedavg", "fedprox", "fedsgd"])
+def test_if_all_straggle_the_model_stays(points, test_points, holding, config, scheme):
+    config = replace(config, scheme=scheme, num_stragglers=6)
+    got = trained(KEY, Linear(), points, test_points, holding, config)
+    x, y = as_images(points)
+    _, loss = logits_and_loss(*first_model(points), x[test_points], y[test_points])
+    np.testing.assert_allclose(got.loss, [loss, loss], rtol=1e-4)
+
+
+def test_stragglers_are_fixed_or_drawn_anew(config):
+    fixed, fresh = (replace(config, num_stragglers=2, straggler_draw=draw) for draw in ("run", "aggregation"))
+    masks = {
+        config.straggler_draw: np.array([participants_of(KEY, step, config) for step in range(40)])
+        for config in (fixed, fresh)
+    }
+    for mask in masks.values():
+        assert (mask.sum(axis=1) == 4).all()
+    assert (masks["run"] == masks["run"][0]).all()
+    # Each of 6 devices straggles in a third of 40 draws, give or take three standard deviations.
+    straggles = (~masks["aggregation"]).sum(axis=0)
+    assert (straggles > 4).all() and (straggles < 23).all()
+
+
+def server_momentum(rate):
+    return optax.sgd(rate, momentum=0.9)
+
+
+def test_server_optimiser_of_step_one_is_the_average(points, test_points, holding, config):
+    average = trained(KEY, Linear(), points, test_points, holding, config)
+    recipe = federated.Recipe(Linear(), server=optax.sgd)
+    got = federated.train(KEY, recipe, points, test_points, holding, config)
+    chex.assert_trees_all_close(got, average, rtol=1e-5, atol=1e-6)
+
+
+def test_server_momentum_goes_on(points, test_points, holding, config):
+    # Two aggregations by hand: the second change adds 0.9 of the first one.
+    config = replace(config, num_steps=6, evaluate_every=1)
+    recipe = federated.Recipe(Linear(), server=server_momentum)
+    got = federated.train(KEY, recipe, points, test_points, holding, config)
+    x, y = as_images(points)
+    model, momentum = first_model(points), (0.0, 0.0)
+    for aggregation in range(2):
+        local = [model] * 6
+        for step in range(3 * aggregation, 3 * aggregation + 3):
+            batch = minibatch_points(holding, step, config)
+            local = [oracle.sgd_step(*local[i], x[batch[i]], y[batch[i]], config.learning_rate) for i in range(6)]
+        average = [oracle.weighted_average([m[part] for m in local], holding.size) for part in (0, 1)]
+        momentum = tuple(0.9 * momentum[part] + model[part] - average[part] for part in (0, 1))
+        model = tuple(model[part] - momentum[part] for part in (0, 1))
+        _, loss = logits_and_loss(*model, x[test_points], y[test_points])
+        assert float(got.loss[aggregation]) == pytest.approx(loss, rel=1e-4)
+
+
+def test_fedsgd_refuses_a_server_optimiser(points, test_points, holding, config):
+    recipe = federated.Recipe(Linear(), server=optax.sgd)
+    with pytest.raises(ValueError, match="fedsgd"):
+        federated.train(KEY, recipe, points, test_points, holding, replace(config, scheme="fedsgd"))
+
+
+def test_accuracy_by_class_averages_to_the_accuracy(points, test_points, holding, config):
+    got = trained(KEY, Linear(), points, test_points, holding, config)
+    share = np.bincount(np.asarray(points.y)[test_points], minlength=5) / len(test_points)
+    np.testing.assert_allclose(np.asarray(got.class_accuracy) @ share, got.accuracy, rtol=1e-5)
+
+
+def test_training_matches_a_replay_in_loops(points, test_points, holding, config):
+    got = same_as_replay(points, test_points, holding, config)
+    assert got.accuracy.shape == (2,)
     # The replay is worth something only if training moved the model.
-    assert loss[1] < loss[0]
-    assert accuracy[1] > 0.25
+    assert got.loss[1] < got.loss[0]
+    assert got.accuracy[1] > 0.25
 
 
 def test_identical_holdings_and_one_local_step_are_centralised_sgd(points, test_points, config):
@@ -247,7 +358,8 @@ def many_points():
 def test_evaluation_counts_each_point_once(many_points, size):
     points, parameters = many_points
     test = np.random.default_rng(size).permutation(2500)[:size].astype(np.int32)
-    accuracy, loss = evaluated(Linear(4), parameters, points, test)
+    found = evaluated(Linear(4), parameters, points, test)
+    accuracy, loss = found.accuracy, found.loss
     x, y = np.asarray(points.x, float)[test], np.asarray(points.y)[test]
     dense = parameters["params"]["Dense_0"]
     logits, expected = logits_and_loss(dense["kernel"].astype(float), dense["bias"].astype(float), x, y)
@@ -260,11 +372,11 @@ def test_evaluation_counts_each_point_once(many_points, size):
 def test_evaluation_in_small_blocks(many_points, monkeypatch):
     points, parameters = many_points
     test = np.arange(1001, dtype=np.int32)
-    whole = federated.evaluate(Linear(4), parameters, points, test)
-    monkeypatch.setattr(federated, "EVALUATION_BLOCK", 100)
-    blocks = federated.evaluate(Linear(4), parameters, points, test)
-    assert float(blocks[0]) == float(whole[0])
-    np.testing.assert_allclose(blocks[1], whole[1], rtol=1e-5)
+    whole = evaluation.evaluate(Linear(4), parameters, points, test)
+    monkeypatch.setattr(evaluation, "EVALUATION_BLOCK", 100)
+    blocks = evaluation.evaluate(Linear(4), parameters, points, test)
+    assert float(blocks.accuracy) == float(whole.accuracy)
+    np.testing.assert_allclose(blocks.loss, whole.loss, rtol=1e-5)
 
 
 def test_padding_of_a_block_is_not_counted(many_points):
@@ -272,10 +384,8 @@ def test_padding_of_a_block_is_not_counted(many_points):
     points, parameters = many_points
     bad = replace(points, x=points.x.at[0].set(jnp.nan))
     test = np.arange(1, 8, dtype=np.int32)
-    got = evaluated(Linear(4), parameters, bad, test)
-    assert [float(value) for value in got] == [
-        float(value) for value in evaluated(Linear(4), parameters, points, test)
-    ]
+    got, expected = (evaluated(Linear(4), parameters, data, test) for data in (bad, points))
+    chex.assert_trees_all_equal(got, expected)
 
 
 def test_numbers_of_the_config_do_not_compile_anew(points, test_points, holding, config):

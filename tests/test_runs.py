@@ -296,7 +296,7 @@ def test_diverged_run_touches_no_other(only_none, tiny_dataset):
     clean = replace_data(tiny_dataset, x=x)
     bad_x = x.copy()
     bad_x[np.argmax(tiny_dataset.y == 0)] = np.nan
-    arguments = {"seeds": range(8), "model": Linear(), "progress": False, "width": 1}
+    arguments = {"seeds": range(8), "recipe": d2djax.Recipe(Linear()), "progress": False, "width": 1}
     expected = d2djax.run(only_none, data=clean, **arguments)
     got = d2djax.run(only_none, data=replace_data(clean, x=bad_x), **arguments)
     assert (expected["status"] == 0).all()

@@ -1,0 +1,73 @@
+"""How good a global model is: accuracy, loss and accuracy per class on held-out points (Section IV-B)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from d2djax.partition import Points, inputs
+
+EVALUATION_BLOCK = 2048
+Parameters = Any
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Evaluation:
+    """A model's quality on held-out points.
+
+    Attributes:
+        accuracy: [] float32, share of points classified right.
+        loss: [] float32, mean cross entropy, nats.
+        class_accuracy: [L] float32, share of each class's points classified right; NaN for a class without points.
+    """
+
+    accuracy: Array
+    loss: Array
+    class_accuracy: Array
+
+
+def logits_of(model: nn.Module, parameters: Parameters, x: Array) -> Array:
+    """Logits [B, L] of a batch [B, ...]."""
+    return jnp.asarray(model.apply(parameters, x))
+
+
+def cross_entropies(model: nn.Module, parameters: Parameters, x: Array, y: Array) -> Array:
+    """Cross entropy of each point of a batch (the paper's CELoss), [B] float32, nats."""
+    return optax.softmax_cross_entropy_with_integer_labels(logits_of(model, parameters, x), y)
+
+
+def evaluate(model: nn.Module, parameters: Parameters, points: Points, test: Array) -> Evaluation:
+    """Measures a model on held-out points, in blocks that bound the memory.
+
+    Args:
+        model: the network.
+        parameters: its parameters.
+        points: all points.
+        test: [n] int32, numbers of the held-out points.
+
+    Returns:
+        The evaluation.
+    """
+    size, num_classes = test.shape[0], len(points.sizes)
+    num_blocks = -(-size // EVALUATION_BLOCK)
+    padded = jnp.pad(test, (0, num_blocks * EVALUATION_BLOCK - size)).reshape(num_blocks, -1)
+    is_real = (jnp.arange(padded.size) < size).reshape(padded.shape)
+
+    def block(numbers_and_mask: tuple[Array, Array]) -> tuple[Array, Array, Array]:
+        numbers, mask = numbers_and_mask
+        y = points.y[numbers]
+        logits = logits_of(model, parameters, inputs(points, numbers))
+        loss = optax.softmax_cross_entropy_with_integer_labels(logits, y)
+        counted = jnp.zeros(num_classes, jnp.int32)
+        right = counted.at[y].add((jnp.argmax(logits, axis=-1) == y) & mask)
+        return right, counted.at[y].add(mask), jnp.sum(jnp.where(mask, loss, 0.0))
+
+    right, seen, loss = (jnp.sum(part, axis=0) for part in jax.lax.map(block, (padded, is_real)))
+    return Evaluation(jnp.sum(right) / size, loss / size, right / seen)
