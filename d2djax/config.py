@@ -95,6 +95,14 @@ class Config:
         delivery: Whole points that arrive: expected number rounded down, or a binomial draw. Static.
         best_response_restarts: Starting graphs of the centralised best response. Static.
         best_response_sweeps: Passes over all devices from each starting graph. Static.
+        power_mode: Energy is counted with power that keeps an outage of `alpha_D`, or with fixed powers. Static.
+        bandwidth: `W`, Hz.
+        d2d_power: `P_D2D` of mode fixed, W.
+        d2s_power: `P_D2S` of mode fixed, W.
+        amplifier_efficiency: `eta`.
+        circuit_power: `P_c` of a transmitter, W.
+        receive_power: `P_rx` of a receiver, W.
+        d2s_distance_ratio: Distance to the server, in mean distances between two devices.
         model: Network that is trained; auto: that of the data set. Static.
         scheme: What is aggregated: models (fedavg), models held near the global one (fedprox), or gradients at
             every step (fedsgd). Static.
@@ -154,6 +162,15 @@ class Config:
     delivery: Literal["expected", "sampled"] = static("expected")
     best_response_restarts: int = static(16, "at least 1")
     best_response_sweeps: int = static(6, "at least 1")
+
+    power_mode: Literal["power_control", "fixed"] = static("power_control")
+    bandwidth: float = leaf(1e6, "positive")
+    d2d_power: float = leaf(0.01, "positive")
+    d2s_power: float = leaf(0.25, "positive")
+    amplifier_efficiency: float = leaf(1.0, "in (0, 1]")
+    circuit_power: float = leaf(0.0, "0 or more")
+    receive_power: float = leaf(0.0, "0 or more")
+    d2s_distance_ratio: float = leaf(3.0, "positive")
 
     model: str = static("auto")
     scheme: Literal["fedavg", "fedprox", "fedsgd"] = static("fedavg")

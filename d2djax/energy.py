@@ -5,6 +5,11 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax import Array
 
+from d2djax.channel import distances
+from d2djax.config import Config
+
+BITS_PER_NUMBER = 32
+
 
 def controlled_power(
     distance: Array | float,
@@ -89,3 +94,82 @@ def receive_energy(
 ) -> Array:
     """Energy to receive b bits: `E = T P_rx` with `T = b / (r W)`, joules."""
     return jnp.asarray(bits, jnp.float32) / (rate * bandwidth) * receive_power
+
+
+def _link_energy(bits: Array, distance: Array, fixed_power: Array | float, config: Config) -> Array:
+    """Energy at both ends of a transmission with the powers of the config, joules; broadcasts."""
+    is_fixed = config.power_mode == "fixed"
+    sent = transmit_energy(
+        bits,
+        distance,
+        transmit_power=fixed_power if is_fixed else None,
+        rate=config.rate,
+        bandwidth=config.bandwidth,
+        efficiency=config.amplifier_efficiency,
+        circuit_power=config.circuit_power,
+        noise_power=config.noise_power,
+        reference_gain=config.reference_gain,
+        path_loss_exponent=config.path_loss_exponent,
+        outage=config.reliability_threshold,
+    )
+    heard = receive_energy(bits, receive_power=config.receive_power, rate=config.rate, bandwidth=config.bandwidth)
+    return sent + heard
+
+
+def mean_distance(position: Array) -> Array:
+    """Mean distance over all pairs of different devices; [..., N, 2] metres to [...] metres."""
+    num_devices = position.shape[-2]
+    between = jnp.where(jnp.eye(num_devices, dtype=bool), 0.0, distances(position))
+    return jnp.sum(between, axis=(-2, -1)) / (num_devices * (num_devices - 1))
+
+
+def exchange_energy(position: Array, links: Array, sent: Array, bits_per_point: float, config: Config) -> Array:
+    """Energy of the exchange before training: every point that is sent, whether it arrives or not.
+
+    Args:
+        position: [N, 2] float, metres.
+        links: [N] int32, transmitter of each receiver.
+        sent: [N] int, points sent to each receiver.
+        bits_per_point: 8 a byte of an image, 64 a complex sample.
+        config: `power_mode` and the powers.
+
+    Returns:
+        [] float32, joules; 0 without links.
+    """
+    distance = distances(position)[jnp.arange(links.shape[0]), links]
+    return jnp.sum(_link_energy(sent * bits_per_point, distance, config.d2d_power, config))
+
+
+def control_energy(position: Array, num_exchanges: Array | int, num_classes: int, config: Config) -> Array:
+    """Energy of the messages that agree on exchanges: V, Q (L numbers each) and the local reward, per device.
+
+    Every message is counted at the mean distance of two devices, since links change from episode to episode.
+
+    Args:
+        position: [N, 2] float, metres.
+        num_exchanges: [...] int, how often all devices agree on an exchange: E episodes in discovery.
+        num_classes: `L`.
+        config: `power_mode` and the powers.
+
+    Returns:
+        [...] float32, joules.
+    """
+    bits = position.shape[0] * (2 * num_classes + 1) * BITS_PER_NUMBER
+    return num_exchanges * _link_energy(jnp.float32(bits), mean_distance(position), config.d2d_power, config)
+
+
+def upload_energy(position: Array, num_parameters: int, config: Config) -> Array:
+    """Energy of one aggregation: every device but the stragglers sends its model to the server.
+
+    Args:
+        position: [..., N, 2] float, metres.
+        num_parameters: parameters of the model, 32 bits each.
+        config: `d2s_distance_ratio` (the server's distance in mean D2D distances) and the powers.
+
+    Returns:
+        [...] float32, joules.
+    """
+    distance = config.d2s_distance_ratio * mean_distance(position)
+    bits = jnp.float32(num_parameters * BITS_PER_NUMBER)
+    num_uploads = position.shape[-2] - config.num_stragglers
+    return num_uploads * _link_energy(bits, distance, config.d2s_power, config)

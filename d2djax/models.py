@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from jax import Array
 
 from d2djax.config import Config
+from d2djax.partition import Points, inputs
 
 
 class MLP(nn.Module):
@@ -91,3 +93,9 @@ def make_model(config: Config) -> nn.Module:
     if config.model not in MODELS:
         raise ValueError(f"model must be one of {', '.join(MODELS)}; got {config.model!r}")
     return MODELS[config.model](num_classes=config.num_classes)
+
+
+def count_parameters(model: nn.Module, points: Points) -> int:
+    """Numbers that a device sends to the server for one aggregation."""
+    start = lambda: model.init(jax.random.key(0), inputs(points, jnp.zeros(1, jnp.int32)))  # noqa: E731
+    return sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(start)))

@@ -33,6 +33,11 @@ class Points:
     deviation: Array
     sizes: tuple[int, ...] = field(metadata={"static": True})
 
+    @property
+    def bits_per_point(self) -> float:
+        """Size of a point when it is sent: 8 bits a byte of an image, 64 a complex sample."""
+        return 8.0 * self.x.dtype.itemsize * int(np.prod(self.x.shape[1:]))
+
 
 def arrange(dataset: Dataset, config: Config) -> Points:
     """Sorts the points of a data set by class and puts them on the accelerator, once for all runs.

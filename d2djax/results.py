@@ -68,6 +68,9 @@ def _variables(graphs: Any, learning: Any) -> dict[str, tuple[tuple[str, ...], n
         "links": ((*per_method, "state", "device"), graphs.links, "1", links),
         "counts_before": (("run", "device", "class"), network.counts, "point", "points before the exchange"),
         "counts": ((*per_method, "device", "class"), graphs.counts, "point", "points after the exchange"),
+        "exchange_energy": (per_method, graphs.exchange_energy, "J", "energy of the exchange before training"),
+        "control_energy": (per_method, graphs.control_energy, "J", "energy of the messages that agree on it"),
+        "upload_energy": (("run",), graphs.upload_energy, "J", "energy of the uploads of one aggregation"),
         "points_moved": (per_method, graphs.points_moved, "point", "points that changed their device"),
     }
     by_class = "share of each class's held-out points that the global model classifies right"

@@ -20,7 +20,7 @@ from d2djax.models import make_model
 from d2djax.partition import Points, arrange, windows_per_key
 from d2djax.progress import stage
 from d2djax.rng import run_key
-from d2djax.simulation import prepare
+from d2djax.simulation import Sizes, prepare, sizes_of
 
 if TYPE_CHECKING:
     import xarray
@@ -40,7 +40,7 @@ def load_dataset(config: Config) -> Dataset:
     return load(config.dataset, config.data_dir, **options)
 
 
-def _prepare_run(shared: Config, item: dict[str, Any], sizes: tuple[int, ...]) -> Any:
+def _prepare_run(shared: Config, item: dict[str, Any], sizes: Sizes) -> Any:
     return prepare(run_key(item["seed"]), shared, sizes)
 
 
@@ -111,7 +111,7 @@ def run(
     traced = as_numbers(config)
     with stage(console, "discovery", len(run_seeds)) as advance:
         graphs, holding, test = map_runs(
-            _prepare_run, traced, {"seed": run_seeds}, points.sizes, width=width, advance=advance
+            _prepare_run, traced, {"seed": run_seeds}, sizes_of(points, recipe), width=width, advance=advance
         )
     # One unit of training is one method of one run: all methods of all runs share one program.
     num_methods = len(config.methods)

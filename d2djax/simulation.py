@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from d2djax import baselines, partition
+from d2djax import baselines, energy, partition
 from d2djax.config import Config, initial_value
 from d2djax.discovery import Discovery, History, discover, summarise
 from d2djax.episode import play
 from d2djax.federated import Learning, Recipe, train
-from d2djax.models import make_model
+from d2djax.models import count_parameters, make_model
 from d2djax.network import Network, make_network
 from d2djax.policy import probabilities, sample
 from d2djax.rng import Stream, at, uniform_integer
-from d2djax.transfer import Holding, pool, transfer, whole_points
+from d2djax.transfer import Holding, floor_points, pool, transfer, whole_points
 
 DISCOVERIES: dict[str, Callable[[Array, Network, Config], Discovery]] = {
     "none": baselines.none,
@@ -41,6 +42,9 @@ class Graphs:
         links: [M, S, N] int32, graph of each method in each state.
         worth: scalars of each method's graph in each state, name to [M, S] float32 (see `History`).
         counts: [M, N, L] int32, whole points of each class after the exchange.
+        exchange_energy: [M] float32, J, what the exchange of points takes; NaN for `pooled`, which is none.
+        control_energy: [M] float32, J, what the messages take that agree on the exchange, in discovery E times.
+        upload_energy: [] float32, J, what the uploads of one aggregation take.
         points_moved: [M] int32, whole points that changed their device; for `pooled`, none are counted.
         history: learning curves of `rl`; none if it does not run.
     """
@@ -51,6 +55,9 @@ class Graphs:
     worth: dict[str, Array]
     counts: Array
     points_moved: Array
+    exchange_energy: Array
+    control_energy: Array
+    upload_energy: Array
     history: History | None
 
 
@@ -82,51 +89,114 @@ def _deployed(key: Array, found: Discovery, config: Config) -> Array:
     return jax.vmap(draw)(jnp.arange(config.num_states))
 
 
-def _exchange(key: Array, network: Network, points: Array, links: Array, state: Array, config: Config):
-    """The real exchange over one state's links: holding, counts afterwards, points that moved."""
-    outcome = play(network, state, links, config)
-    received = whole_points(key, outcome.exchange, network.outage[state], links, config)
-    holding = transfer(points, network.counts, links, received)
-    sent = jnp.zeros_like(received).at[links].add(received)
-    return holding, network.counts + received - sent, jnp.sum(received)
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class _Moved:
+    """The real exchange of one method: who holds what, and what it took; see `Graphs`."""
+
+    holding: Holding
+    counts: Array
+    points_moved: Array
+    exchange_energy: Array
 
 
-def prepare(key: Array, config: Config, sizes: tuple[int, ...]) -> tuple[Graphs, Holding, Array]:
+def _exchange(
+    key: Array, network: Network, points: Array, links: Array, state: Array, bits: float, config: Config
+) -> _Moved:
+    """Moves whole points over the links of one state."""
+    moved = play(network, state, links, config).exchange
+    received = whole_points(key, moved, network.outage[state], links, config)
+    given = jnp.zeros_like(received).at[links].add(received)
+    sent = jnp.sum(floor_points(moved.transmitted), axis=-1)
+    return _Moved(
+        holding=transfer(points, network.counts, links, received),
+        counts=network.counts + received - given,
+        points_moved=jnp.sum(received),
+        exchange_energy=energy.exchange_energy(network.position, links, sent, bits, config),
+    )
+
+
+def _pool(key: Array, points: Array, sizes: tuple[int, ...]) -> _Moved:
+    """Deals all points anew; nothing is sent, since no exchange of the paper does this."""
+    holding = pool(key, points)
+    label = jnp.asarray(partition.labels(sizes))[holding.points].reshape(points.shape)
+    counts = jnp.sum(jax.nn.one_hot(label, len(sizes), dtype=jnp.int32), axis=1)
+    return _Moved(holding, counts, jnp.int32(0), jnp.float32(jnp.nan))
+
+
+def _num_exchanges(method: str, config: Config) -> int:
+    """How often the devices agree on an exchange: in every episode of discovery, and once for the real one."""
+    return 0 if method in ("none", "pooled") else 1 + (config.num_episodes if method == "rl" else 0)
+
+
+def _stack(trees: list[Any]) -> Any:
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of what is trained on and with; part of the compiled program.
+
+    Attributes:
+        classes: points of each class in the data set.
+        bits_per_point: size of a point when it is sent.
+        num_parameters: numbers in the model, which each device sends for an aggregation.
+    """
+
+    classes: tuple[int, ...]
+    bits_per_point: float
+    num_parameters: int
+
+
+def sizes_of(points: partition.Points, recipe: Recipe) -> Sizes:
+    """The sizes of a data set and a recipe."""
+    return Sizes(points.sizes, points.bits_per_point, count_parameters(recipe.model, points))
+
+
+def prepare(key: Array, config: Config, sizes: Sizes) -> tuple[Graphs, Holding, Array]:
     """Draws the network, finds every method's graph and moves the data: all that comes before training.
 
     Args:
         key: key of the run.
         config: a validated config.
-        sizes: points of each class in the data set.
+        sizes: sizes of the data and the model.
 
     Returns:
         The graphs, each method's holding (fields with a leading axis M) and the held-out points [n].
     """
     network = make_network(key, config)
-    test, spare = partition.split(key, sizes, config)
-    points = partition.assign(spare, network.counts, sizes, config)
+    test, spare = partition.split(key, sizes.classes, config)
+    points = partition.assign(spare, network.counts, sizes.classes, config)
     state = uniform_integer(at(key, Stream.DEPLOYMENT), (), config.num_states)
     found = {method: DISCOVERIES[method](key, network, config) for method in config.methods}
     links = {method: _deployed(key, found[method], config) for method in config.methods}
+    moved = _stack(
+        [
+            _pool(key, points, sizes.classes)
+            if method == "pooled"
+            else _exchange(key, network, points, links[method][state], state, sizes.bits_per_point, config)
+            for method in config.methods
+        ]
+    )
 
-    def worth(links: Array) -> dict[str, Array]:
-        one = lambda state, links: summarise(play(network, state, links, config), links, network, config)  # noqa: E731
-        return jax.vmap(one)(jnp.arange(config.num_states), links)
+    def worth(state: Array, links: Array) -> dict[str, Array]:
+        return summarise(play(network, state, links, config), links, network, config)
 
-    moved = {
-        method: _exchange(key, network, points, links[method][state], state, config) for method in config.methods
-    }
-    if "pooled" in moved:
-        dealt = pool(key, points)
-        label = jnp.asarray(partition.labels(sizes))[dealt.points].reshape(config.num_devices, -1)
-        counts = jnp.sum(jax.nn.one_hot(label, config.num_classes, dtype=jnp.int32), axis=1)
-        moved["pooled"] = (dealt, counts, jnp.int32(0))
-    stack = lambda trees: jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)  # noqa: E731
-    holding, counts, points_moved = stack([moved[method] for method in config.methods])
-    all_links = stack([links[method] for method in config.methods])
-    history = found["rl"].history if "rl" in found else None
-    graphs = Graphs(network, state, all_links, jax.vmap(worth)(all_links), counts, points_moved, history)
-    return graphs, holding, test
+    all_links = _stack([links[method] for method in config.methods])
+    exchanges = jnp.array([_num_exchanges(method, config) for method in config.methods], jnp.float32)
+    graphs = Graphs(
+        network=network,
+        state=state,
+        links=all_links,
+        worth=jax.vmap(lambda links: jax.vmap(worth)(jnp.arange(config.num_states), links))(all_links),
+        counts=moved.counts,
+        points_moved=moved.points_moved,
+        exchange_energy=moved.exchange_energy,
+        control_energy=energy.control_energy(network.position, exchanges, config.num_classes, config),
+        upload_energy=energy.upload_energy(network.position, sizes.num_parameters, config),
+        history=found["rl"].history if "rl" in found else None,
+    )
+    return graphs, moved.holding, test
 
 
 def simulate(key: Array, config: Config, points: partition.Points, recipe: Recipe | None = None) -> Result:
@@ -145,6 +215,6 @@ def simulate(key: Array, config: Config, points: partition.Points, recipe: Recip
         The result.
     """
     recipe = Recipe(make_model(config)) if recipe is None else recipe
-    graphs, holdings, test = prepare(key, config, points.sizes)
+    graphs, holdings, test = prepare(key, config, sizes_of(points, recipe))
     one_method = lambda holding: train(key, recipe, points, test, holding, config)  # noqa: E731
     return Result(graphs, jax.lax.map(one_method, holdings))

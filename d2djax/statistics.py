@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -54,3 +55,27 @@ def paired_differences(values: xarray.DataArray, reference: str = "none") -> xar
         raise ValueError(f"reference must be among {', '.join(methods)}; got {reference!r}")
     difference = values - values.sel({"method": reference}, drop=True)
     return difference.drop_sel(method=reference)
+
+
+def steps_to_accuracy(results: xarray.Dataset, target: float) -> xarray.DataArray:
+    """Local steps until the global model first reaches an accuracy, (run, method); infinite if it never does."""
+    reached = results["accuracy"] >= target
+    return results["round"].where(reached).min("round").fillna(np.inf)
+
+
+def energy_to_accuracy(results: xarray.Dataset, target: float) -> xarray.DataArray:
+    """Energy until the global model first reaches an accuracy: the exchange once, then uploads (Section IV-B).
+
+    Args:
+        results: of `d2djax.run`.
+        target: accuracy in [0, 1].
+
+    Returns:
+        (run, method) in joules; infinite if the target is never reached. The messages that agree on the exchange
+        are not in it: see `control_energy`.
+    """
+    config = json.loads(results.attrs["manifest"])["config"]
+    interval = 1 if config["scheme"] == "fedsgd" else config["aggregation_interval"]
+    num_aggregations = steps_to_accuracy(results, target) / interval
+    energy = results["exchange_energy"] + num_aggregations * results["upload_energy"]
+    return energy.assign_attrs(units="J", long_name=f"energy to accuracy {target}")

@@ -1,0 +1,86 @@
+"""Energy of a whole run, by hand-worked numbers: three devices on a line, 100 m and 200 m apart."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import xarray
+
+from d2djax import energy, statistics
+from d2djax.config import Config
+
+POSITION = np.array([[0.0, 0.0], [100.0, 0.0], [300.0, 0.0]], np.float32)
+# Mean over the pairs: (100 + 200 + 300) / 3.
+MEAN_DISTANCE = 200.0
+FIXED = Config(power_mode="fixed", rate=2.0, bandwidth=5e5)
+CONTROLLED = replace(FIXED, power_mode="power_control", path_loss_exponent=2.0, reliability_threshold=0.5)
+
+
+def controlled_power(distance):
+    """(2^2 - 1) sigma^2 d^2 / (beta0 ln 2), W."""
+    return 3 * 3.981072e-15 * distance**2 / (1e-3 * np.log(2))
+
+
+def test_mean_distance():
+    assert float(energy.mean_distance(POSITION)) == pytest.approx(MEAN_DISTANCE)
+
+
+@pytest.mark.parametrize(
+    "config, near, far", [(FIXED, 0.01, 0.01), (CONTROLLED, controlled_power(100), controlled_power(300))]
+)
+def test_exchange_counts_what_is_sent_over_each_link(config, near, far):
+    # Device 0 takes 5 points from 1 (100 m), device 2 takes 7 from 0 (300 m), device 1 takes none from itself.
+    links, sent = np.array([1, 1, 0]), np.array([5, 0, 7])
+    got = energy.exchange_energy(POSITION, links, sent, 1000.0, config)
+    # b / (r W): 1000 bits a point at 2 bit/s/Hz over 500 kHz take 1 ms.
+    assert float(got) == pytest.approx(1e-3 * (5 * near + 7 * far), rel=1e-5)
+
+
+def test_no_link_takes_no_energy():
+    assert float(energy.exchange_energy(POSITION, np.arange(3), np.zeros(3), 1000.0, CONTROLLED)) == 0.0
+
+
+@pytest.mark.parametrize("config, power", [(FIXED, 0.25), (CONTROLLED, controlled_power(600))])
+def test_uploads_go_three_mean_distances_far(config, power):
+    # 1,000 parameters of 32 bits take 32 ms; the server stands 3 x 200 m away; one of three devices straggles.
+    got = energy.upload_energy(POSITION, 1000, replace(config, num_stragglers=1))
+    assert float(got) == pytest.approx(2 * 0.032 * power, rel=1e-5)
+
+
+@pytest.mark.parametrize("config, power", [(FIXED, 0.01), (CONTROLLED, controlled_power(200))])
+def test_control_messages_of_every_exchange(config, power):
+    # V, Q and the reward: 2 x 4 + 1 numbers of 32 bits from each of 3 devices are 864 bits, 0.864 ms.
+    got = energy.control_energy(POSITION, np.array([0, 1, 10]), 4, config)
+    np.testing.assert_allclose(got, np.array([0, 1, 10]) * 0.864e-3 * power, rtol=1e-5)
+
+
+def test_circuit_and_receive_power_add():
+    config = replace(FIXED, circuit_power=0.5, receive_power=0.125, amplifier_efficiency=0.5)
+    got = energy.exchange_energy(POSITION, np.array([1, 1, 2]), np.array([1, 0, 0]), 1000.0, config)
+    assert float(got) == pytest.approx(1e-3 * (0.01 / 0.5 + 0.5 + 0.125), rel=1e-5)
+
+
+def results(scheme):
+    config = {"config": {"scheme": scheme, "aggregation_interval": 10}}
+    return xarray.Dataset(
+        {
+            "accuracy": (("run", "method", "round"), [[[0.1, 0.5, 0.4], [0.5, 0.6, 0.7]]]),
+            "exchange_energy": (("run", "method"), [[0.0, 3.0]]),
+            "upload_energy": ("run", [2.0]),
+        },
+        coords={"method": ["none", "rl"], "round": [10, 20, 30]},
+        attrs={"manifest": json.dumps(config)},
+    )
+
+
+def test_energy_to_a_target():
+    # none reaches 0.5 after two aggregations of 2 J, rl after one and 3 J of exchange; none never reaches 0.6.
+    found = results("fedavg")
+    np.testing.assert_allclose(statistics.energy_to_accuracy(found, 0.5), [[4.0, 5.0]])
+    np.testing.assert_allclose(statistics.energy_to_accuracy(found, 0.6), [[np.inf, 7.0]])
+    np.testing.assert_allclose(statistics.steps_to_accuracy(found, 0.6), [[np.inf, 20]])
+
+
+def test_fedsgd_uploads_at_every_step():
+    np.testing.assert_allclose(statistics.energy_to_accuracy(results("fedsgd"), 0.5), [[40.0, 23.0]])
