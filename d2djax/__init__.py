@@ -1,6 +1,7 @@
 """d2djax: reinforcement-learned device-to-device graphs for federated learning, in JAX."""
 
 from d2djax.config import Config, validate
+from d2djax.data import Dataset, load
 from d2djax.discovery import Discovery, discover
 from d2djax.federated import Recipe
 from d2djax.network import Network, make_network
@@ -9,11 +10,13 @@ from d2djax.simulation import Result, simulate
 
 __all__ = [
     "Config",
+    "Dataset",
     "Discovery",
     "Network",
     "Recipe",
     "Result",
     "discover",
+    "load",
     "make_network",
     "run",
     "simulate",

@@ -62,7 +62,7 @@ def best_response(key: Array, network: Network, config: Config) -> Discovery:
 
     In each state, `best_response_sweeps` passes over all devices from each of `best_response_restarts`
     starts (the first: no links; the others: uniform); the best end counts. It sees what no device of the
-    paper may see. Each end is a local optimum, no single device can improve it; more restarts find better ones.
+    paper may see. An end that no device can improve alone is a local optimum only; more restarts find better ones.
 
     Args:
         key: key of the run.

@@ -90,7 +90,12 @@ def map_runs(
 
     Returns:
         Results as NumPy arrays with a leading axis of runs.
+
+    Raises:
+        ValueError: `width` is under 1.
     """
+    if width is not None and width < 1:
+        raise ValueError(f"width must be at least 1; got {width}")
     mesh = make_mesh()
     items = jax.tree.map(np.asarray, items)
     size = jax.tree.leaves(items)[0].shape[0]

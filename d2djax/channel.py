@@ -58,23 +58,44 @@ def path_power(distance: Array, config: Config) -> Array:
     return config.transmit_power * config.reference_gain * distance ** (-config.path_loss_exponent)
 
 
-def _shadowing_states(key: Array, position: Array, config: Config) -> Array:
-    """[S, N, N] W: the same places, one reciprocal log-normal shadowing draw in dB per state and pair."""
-    num_devices = position.shape[0]
-    decibel = jax.random.normal(at(key, Stream.CHANNEL), (config.num_states, num_devices, num_devices))
-    upper = jnp.triu(decibel, 1)
-    reciprocal = config.shadowing_deviation * (upper + jnp.swapaxes(upper, -1, -2))
-    return path_power(distances(position), config)[None] * 10.0 ** (reciprocal / 10.0)
+def _still(key: Array, position: Array, config: Config) -> Array:
+    return jnp.broadcast_to(position, (config.num_states, *position.shape))
 
 
-def _mobility_states(key: Array, position: Array, config: Config) -> Array:
-    """[S, N, N] W: one snapshot per state of devices on a random walk from their first places."""
+def _walking(key: Array, position: Array, config: Config) -> Array:
+    """One snapshot per state of a random walk from the first places, reflected at the borders of the field."""
     step = jax.random.normal(at(key, Stream.CHANNEL), (config.num_states, *position.shape))
     walk = jnp.cumsum(config.mobility_step * step.at[0].set(0.0), axis=0)
-    return path_power(distances(_fold(position[None] + walk, config.field_size)), config)
+    return _fold(position[None] + walk, config.field_size)
 
 
-_STATES = {"shadowing": _shadowing_states, "mobility": _mobility_states}
+def _shadowing(key: Array, num_devices: int, config: Config) -> Array:
+    """[S, N, N] gains: one reciprocal log-normal draw per state and pair of devices."""
+    decibel = jax.random.normal(at(key, Stream.CHANNEL), (config.num_states, num_devices, num_devices))
+    upper = jnp.triu(decibel, 1)
+    return 10.0 ** (config.shadowing_deviation * (upper + jnp.swapaxes(upper, -1, -2)) / 10.0)
+
+
+def _no_shadowing(key: Array, num_devices: int, config: Config) -> Array:
+    return jnp.ones((config.num_states, 1, 1))
+
+
+# Channel model: (places in each state, gains in each state).
+_MODELS = {"shadowing": (_still, _shadowing), "mobility": (_walking, _no_shadowing)}
+
+
+def places(key: Array, position: Array, config: Config) -> Array:
+    """Where the devices are in each state: where they stand, or snapshots of moving devices.
+
+    Args:
+        key: key of the run.
+        position: [N, 2] float, metres, the places in state 0.
+        config: `channel_model`, `num_states` S.
+
+    Returns:
+        [S, N, 2] float32, metres.
+    """
+    return _MODELS[config.channel_model][0](key, position, config)
 
 
 def received_power(key: Array, position: Array, config: Config) -> Array:
@@ -82,13 +103,14 @@ def received_power(key: Array, position: Array, config: Config) -> Array:
 
     Args:
         key: key of the run.
-        position: [N, 2] float, metres.
+        position: [N, 2] float, metres, the places in state 0.
         config: `channel_model` picks shadowing draws or snapshots of moving devices.
 
     Returns:
         `W`, [S, N, N] float32, W; row = receiver, column = transmitter.
     """
-    return _STATES[config.channel_model](key, position, config)
+    gain = _MODELS[config.channel_model][1](key, position.shape[0], config)
+    return path_power(distances(places(key, position, config)), config) * gain
 
 
 def outage_probability(rss: Array, rate: Array | float, noise_power: Array | float) -> Array:

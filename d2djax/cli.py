@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+import tempfile
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -59,6 +60,8 @@ def config_arguments(path: str) -> list[str]:
         raise ValueError(f"--config {path}: not a TOML file: {error}") from error
     arguments = []
     for name, value in settings.items():
+        if isinstance(value, (bool, dict)):
+            raise ValueError(f"--config {path}: {name} must be a number, a text or a list of texts; got {value!r}")
         values = value if isinstance(value, list) else [value]
         arguments += ["--" + name.replace("_", "-"), *map(str, values)]
     return arguments
@@ -78,6 +81,8 @@ def with_config_file(arguments: Sequence[str]) -> list[str]:
     for index, argument in enumerate(rest):
         if argument == "--config" or argument.startswith("--config="):
             path = argument.partition("=")[2] or "".join(rest[index + 1 : index + 2])
+            if not path or path.startswith("--"):
+                raise ValueError("--config: expected a file")
             from_file = config_arguments(path)
             rest = rest[:index] + rest[index + (1 if "=" in argument else 2) :]
             break
@@ -136,16 +141,26 @@ def _with_interval(limits: Any, form: str) -> str:
     return format(mean, form) if low != low else f"{mean:{form}} ± {(high - low) / 2:.4f}"
 
 
+def _check_folder(folder: Path) -> None:
+    """Makes the folder for the results and writes to it, before any work is done for it."""
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"--out {folder}: expected a folder, found a file")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ValueError(f"--out {folder}: {error.strerror or error}") from error
+
+
 def run_command(command: Run) -> None:
     """Runs `d2djax run`."""
     from d2djax.results import save
-    from d2djax.runs import run
+    from d2djax.runs import check_seeds, run
 
-    if command.seeds < 1:
-        raise ValueError(f"seeds must be at least 1; got {command.seeds}")
-    if command.out.exists() and not command.out.is_dir():
-        raise ValueError(f"--out {command.out}: expected a folder, found a file")
+    check_seeds(command.seeds)
     config = validate(command.config)
+    _check_folder(command.out)
     machine.use_all_cores()
     machine.use_compilation_cache()
     errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
@@ -156,7 +171,6 @@ def run_command(command: Run) -> None:
     if command.require_gpu and machine.describe()["backend"] == "cpu":
         raise ValueError(f"--require-gpu: JAX found no GPU or TPU; {fallback or 'none is attached'}")
     dataset = run(config, range(command.first_seed, command.first_seed + command.seeds))
-    command.out.mkdir(parents=True, exist_ok=True)
     save(dataset, command.out / "results.zarr")
     (command.out / "config.toml").write_text(config_text(command.config))
     manifest = json.loads(dataset.attrs["manifest"])

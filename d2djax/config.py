@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import NoneType, UnionType
@@ -29,6 +30,7 @@ RULES: dict[str, Callable[[Any], bool]] = {
     "at least 1": lambda value: value >= 1,
     "at least 2": lambda value: value >= 2,
     "in [0, 1]": lambda value: 0 <= value <= 1,
+    "in [0, 1)": lambda value: 0 <= value < 1,
     "in (0, 1]": lambda value: 0 < value <= 1,
     "inside (0, 1)": lambda value: 0 < value < 1,
 }
@@ -40,7 +42,7 @@ Method = Literal["none", "uniform", "rl", "nearest", "best_response", "pooled"]
 PRESETS: dict[str, dict[str, Any]] = {
     "radioml": {"num_classes": 11, "points_per_device": 990, "model": "radio_cnn", "learning_rate": 0.2},
     "fashion_mnist": {"num_classes": 10, "points_per_device": 1200, "model": "mlp", "learning_rate": 0.05},
-    "cifar10": {"num_classes": 10, "points_per_device": 1200, "model": "mlp", "learning_rate": 0.05},
+    "cifar10": {"num_classes": 10, "points_per_device": 1200, "model": "image_cnn", "learning_rate": 0.05},
 }
 
 
@@ -136,7 +138,7 @@ class Config:
     path_loss_exponent: float = leaf(3.75, "positive")
     noise_power: float = leaf(3.981072e-15, "positive")
     rate: float = leaf(1.0, "positive")
-    stay_probability: float = leaf(0.0, "in [0, 1]")
+    stay_probability: float = leaf(0.0, "in [0, 1)")
     reliability_threshold: float = leaf(0.1, "inside (0, 1)")
     cluster_budget: float = leaf(300.0, "0 or more")
     trust_probability: float = leaf(0.75, "in [0, 1]")
@@ -172,7 +174,7 @@ class Config:
     receive_power: float = leaf(0.0, "0 or more")
     d2s_distance_ratio: float = leaf(3.0, "positive")
 
-    model: str = static("auto")
+    model: Literal["auto", "mlp", "image_cnn", "radio_cnn", "vt_cnn2"] = static("auto")
     scheme: Literal["fedavg", "fedprox", "fedsgd"] = static("fedavg")
     num_steps: int = static(500, "at least 1")
     aggregation_interval: int = static(50, "at least 1")
@@ -208,23 +210,45 @@ def initial_value(config: Config, num_classes: int) -> Any:
     return most + config.gamma * (most + config.alpha_budget * config.cluster_budget)
 
 
-def _check_kind(name: str, hint: Any, value: Any) -> None:
-    """Raises `ValueError` unless a value is of its field's kind: a choice, a finite or a whole number."""
-    hint = next((part for part in get_args(hint) if get_origin(hint) is UnionType and part is not NoneType), hint)
-    if value is None:
-        return
+def _plain(name: str, hint: Any, value: Any) -> Any:
+    """A value as the plain Python type of its field, so that equal settings are equal, print and compile once.
+
+    Raises:
+        ValueError: it is not of the field's kind: a choice, a text, a whole number or a number of float32.
+    """
+    if get_origin(hint) is UnionType:
+        if value is None:
+            return None
+        hint = next(part for part in get_args(hint) if part is not NoneType)
     if get_origin(hint) is tuple:
-        for entry in value:
-            _check_kind(name, get_args(hint)[0], entry)
-    elif get_origin(hint) is Literal:
+        if not isinstance(value, (tuple, list)):
+            raise ValueError(f"{name} must be a tuple; got {value!r}")
+        return tuple(_plain(name, get_args(hint)[0], entry) for entry in value)
+    if get_origin(hint) is Literal:
         if value not in get_args(hint):
             raise ValueError(f"{name} must be one of {', '.join(get_args(hint))}; got {value!r}")
-    elif hint in (int, float):
-        is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-        if not (is_number and math.isfinite(value)):
-            raise ValueError(f"{name} must be a finite number; got {value!r}")
-        if hint is int and value != int(value):
-            raise ValueError(f"{name} must be a whole number; got {value!r}")
+        return value
+    if hint is str:
+        if not isinstance(value, (str, os.PathLike)):
+            raise ValueError(f"{name} must be a text; got {value!r}")
+        return os.fspath(value)
+    return _plain_number(name, hint, value)
+
+
+def _plain_number(name: str, kind: type, value: Any) -> int | float:
+    """A finite number that float32 can hold, whole if `kind` is int."""
+    if isinstance(value, (bool, str)) or np.ndim(value) or not np.issubdtype(np.asarray(value).dtype, np.number):
+        raise ValueError(f"{name} must be a number; got {value!r}")
+    if not math.isfinite(value):
+        raise ValueError(f"{name} must be a finite number; got {value!r}")
+    if kind is int:
+        if value != int(value) or abs(value) >= 2**31:
+            raise ValueError(f"{name} must be a whole number below 2**31; got {value!r}")
+        return int(value)
+    limits = np.finfo(np.float32)
+    if value != 0 and not limits.tiny <= abs(value) <= limits.max:
+        raise ValueError(f"{name} must be a number that single precision holds; got {value!r}")
+    return float(value)
 
 
 def _rules_between(config: Config) -> list[tuple[str, bool, str]]:
@@ -259,9 +283,8 @@ def validate(config: Config) -> Config:
     Raises:
         ValueError: one line that names the field, the rule and the value.
     """
-    for name, hint in get_type_hints(Config).items():
-        _check_kind(name, hint, getattr(config, name))
-    config = complete(config)
+    hints = get_type_hints(Config).items()
+    config = complete(Config(**{name: _plain(name, hint, getattr(config, name)) for name, hint in hints}))
     for item in dataclasses.fields(config):
         rule, value = item.metadata.get("rule"), getattr(config, item.name)
         if rule and value is not None and not RULES[rule](value):

@@ -204,7 +204,8 @@ def _local_training(loss: Callable, task: Task, carry: Any, first_step: Array) -
 def _gradient_steps(task: Task, carry: Any, first_step: Array) -> tuple[Any, tuple[Array, Array]]:
     """`tau_a` aggregations of FedSGD: each averages one gradient per device, all taken at the global model.
 
-    As no device leaves the global model, the average of gradients is the gradient of one large batch.
+    As no device leaves the global model, the average of gradients is the gradient of one large batch. `tau_a`
+    only sets how often the curves are recorded, so that all schemes take the same number of steps.
     """
     optimizer = task.client
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import flax.linen as nn
@@ -27,38 +28,75 @@ class MLP(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         """Logits [B, L] of inputs [B, ...]."""
-        hidden = nn.relu(nn.Dense(self.num_hidden)(x.reshape(x.shape[0], -1)))
-        return nn.Dense(self.num_classes)(hidden)
+        return _head(x, self.num_hidden, self.num_classes)
 
 
-class Conv1D(nn.Module):
-    """A 1-D convolution without padding, written as one matrix product of shifted slices.
+class Conv(nn.Module):
+    """A convolution written as one matrix product of shifted slices; equal to `nn.Conv`, parameters too.
 
     With a kernel of its own for every device, `nn.Conv` under `vmap` becomes a grouped convolution, which
     XLA runs slowly; a batched matrix product it runs fast, forward and backward.
 
     Attributes:
         features: output channels.
-        width: taps of the kernel.
-        stride: steps between outputs.
+        window: taps along each spatial axis.
+        strides: steps between outputs along each spatial axis; none: 1.
+        padding: zeros before and after each spatial axis; none: no zeros.
     """
 
     features: int
-    width: int
-    stride: int = 1
+    window: tuple[int, ...]
+    strides: tuple[int, ...] | None = None
+    padding: tuple[int, ...] | None = None
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        """[B, T, C] to [B, (T - width) // stride + 1, features]."""
-        channels = x.shape[-1]
-        length = (x.shape[1] - self.width) // self.stride + 1
-        kernel = self.param("kernel", nn.initializers.lecun_normal(), (self.width, channels, self.features))
+        """[B, *spatial, C] to [B, *spatial', features], `(size + 2 padding - window) // stride + 1` per axis."""
+        rank, channels = len(self.window), x.shape[-1]
+        strides, padding = self.strides or (1,) * rank, self.padding or (0,) * rank
+        x = jnp.pad(x, ((0, 0), *((zeros, zeros) for zeros in padding), (0, 0)))
+        kernel = self.param("kernel", nn.initializers.lecun_normal(), (*self.window, channels, self.features))
         bias = self.param("bias", nn.initializers.zeros_init(), (self.features,))
-        last = (length - 1) * self.stride + 1
-        shifted = [x[:, tap : tap + last : self.stride] for tap in range(self.width)]
-        patches = jnp.concatenate(shifted, axis=-1).reshape(-1, self.width * channels)
-        out = patches @ kernel.reshape(self.width * channels, self.features) + bias
-        return out.reshape(x.shape[0], length, self.features)
+        sizes = [
+            (size - taps) // step for size, taps, step in zip(x.shape[1:-1], self.window, strides, strict=True)
+        ]
+        spans = [size * step + 1 for size, step in zip(sizes, strides, strict=True)]
+        shifted = [
+            x[:, *(slice(tap, tap + span, step) for tap, span, step in zip(taps, spans, strides, strict=True))]
+            for taps in itertools.product(*map(range, self.window))
+        ]
+        patches = jnp.concatenate(shifted, axis=-1)
+        return patches @ kernel.reshape(-1, self.features) + bias
+
+
+def max_pool(x: Array) -> Array:
+    """Largest value of each 2 x 2 square, [B, H, W, C] to [B, H / 2, W / 2, C]."""
+    # A reshape, whose gradient is fast, where a window that slides has to scatter.
+    batch, height, width, channels = x.shape
+    return jnp.max(x.reshape(batch, height // 2, 2, width // 2, 2, channels), axis=(2, 4))
+
+
+def _head(x: Array, num_hidden: int, num_classes: int) -> Array:
+    """Two dense layers on flattened features; call inside a compact module."""
+    hidden = nn.relu(nn.Dense(num_hidden)(x.reshape(x.shape[0], -1)))
+    return nn.Dense(num_classes)(hidden)
+
+
+class ImageCNN(nn.Module):
+    """A convolutional network for colour images: 3 x 3 convolutions of 32 and 64 channels, then 128 units.
+
+    Attributes:
+        num_classes: `L`, outputs.
+    """
+
+    num_classes: int
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        """Logits [B, L] of images [B, H, W, C], H and W multiples of 4."""
+        for features in (32, 64):
+            x = max_pool(nn.relu(Conv(features, (3, 3), padding=(1, 1))(x)))
+        return _head(x, 128, self.num_classes)
 
 
 class RadioCNN(nn.Module):
@@ -74,25 +112,62 @@ class RadioCNN(nn.Module):
     def __call__(self, x: Array) -> Array:
         """Logits [B, L] of windows [B, 2, 128]."""
         x = jnp.swapaxes(x, 1, 2)
-        x = nn.relu(Conv1D(16, width=8, stride=4)(x))
-        x = nn.relu(Conv1D(32, width=5, stride=2)(x))
-        x = nn.relu(Conv1D(32, width=3, stride=1)(x))
-        hidden = nn.relu(nn.Dense(64)(x.reshape(x.shape[0], -1)))
-        return nn.Dense(self.num_classes)(hidden)
+        for features, taps, stride in ((16, 8, 4), (32, 5, 2), (32, 3, 1)):
+            x = nn.relu(Conv(features, (taps,), strides=(stride,))(x))
+        return _head(x, 64, self.num_classes)
 
 
-MODELS: dict[str, Callable[..., nn.Module]] = {"mlp": MLP, "radio_cnn": RadioCNN}
+class VTCNN2(nn.Module):
+    """The network that was published with RML2016.10a, 2,830,427 parameters for 11 classes.
+
+    Deviation: no dropout, which needs random numbers of its own in every step and changes no shape.
+
+    Attributes:
+        num_classes: `L`, outputs.
+    """
+
+    num_classes: int
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        """Logits [B, L] of windows [B, 2, 128]."""
+        x = nn.relu(Conv(256, (1, 3), padding=(0, 2))(x[..., None]))
+        x = nn.relu(Conv(80, (2, 3), padding=(0, 2))(x))
+        return _head(x, 256, self.num_classes)
+
+
+MODELS: dict[str, Callable[..., nn.Module]] = {
+    "mlp": MLP,
+    "image_cnn": ImageCNN,
+    "radio_cnn": RadioCNN,
+    "vt_cnn2": VTCNN2,
+}
 
 
 def make_model(config: Config) -> nn.Module:
-    """The network that `config.model` names.
+    """The network that a validated config names."""
+    return MODELS[config.model](num_classes=config.num_classes)
+
+
+def check_model(model: nn.Module, points: Points) -> None:
+    """Checks that a network takes the points of a data set and gives one logit per class; compiles nothing.
 
     Raises:
-        ValueError: the name is unknown.
+        ValueError: it does not, or it has a state besides its parameters (batch normalisation has).
     """
-    if config.model not in MODELS:
-        raise ValueError(f"model must be one of {', '.join(MODELS)}; got {config.model!r}")
-    return MODELS[config.model](num_classes=config.num_classes)
+    shape, num_classes = points.x.shape[1:], len(points.sizes)
+    name = type(model).__name__
+    x = jax.ShapeDtypeStruct((2, *shape), jnp.float32)
+    try:
+        variables = jax.eval_shape(model.init, jax.random.key(0), x)
+        logits = jax.eval_shape(model.apply, variables, x) if set(variables) == {"params"} else None
+    except Exception as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"model {name} cannot take points of shape {tuple(shape)}: {reason}") from error
+    if logits is None:
+        raise ValueError(f"model {name} must have parameters alone; it has {', '.join(sorted(variables))}")
+    if logits.shape != (2, num_classes):
+        raise ValueError(f"model {name} must give [2, {num_classes}] logits for 2 points; got {list(logits.shape)}")
 
 
 def count_parameters(model: nn.Module, points: Points) -> int:

@@ -13,6 +13,9 @@ from d2djax.config import Config
 from d2djax.data.types import Dataset
 from d2djax.rng import Stream, at
 
+# Windows of a modulation and SNR with ten SNRs, what 25 devices with 990 points of 4 classes may ask for.
+FEWEST_WINDOWS = 404
+
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
@@ -53,6 +56,14 @@ def arrange(dataset: Dataset, config: Config) -> Points:
         ValueError: config and data set differ in the number of classes, a label has no class, or a class has
             too few points for the config.
     """
+    x, y = dataset.x, dataset.y
+    if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer) or len(x) != len(y) or len(y) == 0:
+        raise ValueError(
+            f"{dataset.name} must have one whole label per point; "
+            f"got x {x.dtype} {x.shape} and y {y.dtype} {y.shape}"
+        )
+    if not np.issubdtype(x.dtype, np.number):
+        raise ValueError(f"points of {dataset.name} must be numbers; got {x.dtype}")
     if dataset.num_classes != config.num_classes:
         raise ValueError(
             f"num_classes must be {dataset.num_classes}, the classes of {dataset.name}; got {config.num_classes}"
@@ -148,11 +159,14 @@ def most_points_asked(config: Config) -> int:
 
 
 def windows_per_key(config: Config) -> int:
-    """Radio windows of each modulation and SNR that serve what the devices may ask for."""
+    """Radio windows of each modulation and SNR: enough for the paper's setting, more if the devices ask for more.
+
+    A fixed number for all small settings keeps their held-out points the same.
+    """
     num_snrs = sum(snr >= config.min_snr for snr in range(-20, 20, 2))
     # One more than the share says: the held-out part is rounded.
     needed = most_points_asked(config) / (1.0 - config.test_fraction) + 1.0
-    return int(np.ceil(needed / num_snrs))
+    return max(FEWEST_WINDOWS * 10 // num_snrs, int(np.ceil(needed / num_snrs)))
 
 
 def held_out_sizes(sizes: np.ndarray, config: Config) -> np.ndarray:
@@ -169,15 +183,17 @@ def check_supply(sizes: np.ndarray, class_names: tuple[str, ...], config: Config
         config: the completed config.
 
     Raises:
-        ValueError: names the class, the points asked and the points available.
+        ValueError: names the class, the points asked and the points available; or no point of a class is held out.
     """
     asked = most_points_asked(config)
     for name, available in zip(class_names, sizes - held_out_sizes(sizes, config), strict=True):
         if asked > available:
             raise ValueError(
-                f"points_per_device={config.points_per_device} asks for {asked} training points of class "
-                f"{name!r}; {available} are available"
+                f"points_per_device={config.points_per_device} for num_devices={config.num_devices} asks for up to "
+                f"{asked} training points of class {name!r}; {available} are available"
             )
+    if held_out_sizes(sizes, config).min() < 1:
+        raise ValueError(f"test_fraction={config.test_fraction} leaves a class without a held-out point")
 
 
 def labels(sizes: tuple[int, ...]) -> np.ndarray:

@@ -72,14 +72,14 @@ def accuracy_curves(dataset: xarray.Dataset) -> Figure:
 
 
 def reward_curve(dataset: xarray.Dataset) -> Figure:
-    """Mean reward and share of devices with enough classes while rl learns, against the untrained baselines."""
+    """Mean reward while rl learns, and the mean reward of the graphs that each method ends with."""
     figure, axes = _figure()
     episode = dataset["episode"].values
     _band(axes, episode, dataset["discovery_reward"].values, color=COLOURS["rl"], label="rl, while it learns")
     for method in (str(name) for name in dataset["method"].values):
         if method != "pooled":
             level = dataset["graph_reward"].sel({"method": method}).mean().item()
-            label = "rl, greedy graph" if method == "rl" else method
+            label = "rl, final graph" if method == "rl" else method
             style = "--" if method == "rl" else STYLES[method]
             axes.axhline(level, color=COLOURS[method], linestyle=style, linewidth=1, label=label)
     axes.set(xlabel="episodes", ylabel="mean total reward of the devices")

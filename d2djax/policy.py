@@ -94,10 +94,10 @@ def update(buffer: Buffer, state: Array | int, links: Array, reward: Array) -> B
     Returns:
         The new buffer.
     """
-    links = jnp.asarray(links)
+    links, total = jnp.asarray(links), jnp.asarray(buffer.reward)
     receiver = jnp.arange(links.shape[0])
     return Buffer(
-        reward=jnp.asarray(buffer.reward).at[state, receiver, links].add(reward),
+        reward=total.at[state, receiver, links].add(jnp.asarray(reward).astype(total.dtype)),
         tries=jnp.asarray(buffer.tries).at[state, receiver, links].add(1),
     )
 

@@ -34,6 +34,7 @@ _WORTH = {
     "requested_inter": ("point", "mean points requested from outside the cluster"),
     "over_budget": ("point", "mean points requested above the cluster's budget"),
 }
+STATUS = "0: finite, 1: the training diverged (NaN or infinity), 2: the rewards or the policies did"
 _ENTROPY = {"entropy": ("nat", "mean entropy of the policies")}
 
 
@@ -51,18 +52,13 @@ def manifest(
     }
 
 
-def _variables(graphs: Any, learning: Any) -> dict[str, tuple[tuple[str, ...], np.ndarray, dict[str, str]]]:
+def _variables(config: Config, graphs: Any, learning: Any) -> dict[str, tuple[tuple[str, ...], np.ndarray, dict]]:
     """(dimensions, values, attributes) of every variable."""
     per_method = ("run", "method")
     network, links = graphs.network, "transmitter of each device; itself where it has no link"
     found = {
-        "status": (
-            per_method,
-            _status(learning),
-            "1",
-            "0: finite, 1: the training diverged (NaN or infinity)",
-        ),
-        "position": (("run", "device", "axis"), network.position, "m", "place of each device"),
+        "status": (per_method, _status(config.methods, graphs, learning), "1", STATUS),
+        "position": (("run", "device", "axis"), graphs.place, "m", "place of each device at the exchange"),
         "cluster": (("run", "device"), network.cluster, "1", "label of the reliable cluster"),
         "exchange_state": (("run",), graphs.state, "1", "channel state in which the exchange happens"),
         "links": ((*per_method, "state", "device"), graphs.links, "1", links),
@@ -94,10 +90,16 @@ def _variables(graphs: Any, learning: Any) -> dict[str, tuple[tuple[str, ...], n
     }
 
 
-def _status(learning: Any) -> np.ndarray:
-    """[run, method] int8: 1 where training left the finite numbers."""
-    finite = np.isfinite(learning.loss) & np.isfinite(learning.train_loss)
-    return (~finite.all(axis=-1)).astype(np.int8)
+def _status(methods: tuple[str, ...], graphs: Any, learning: Any) -> np.ndarray:
+    """[run, method] int8: where a run left the finite numbers, see `STATUS`."""
+    trained = np.isfinite(learning.loss).all(-1) & np.isfinite(learning.train_loss).all(-1)
+    valued = np.isfinite(graphs.worth["reward"]).all(-1)
+    for number, method in enumerate(methods):
+        if method == "rl":
+            valued[:, number] &= np.isfinite(graphs.history.entropy).all(-1)
+        if method == "pooled":
+            valued[:, number] = True
+    return np.where(~valued, 2, np.where(trained, 0, 1)).astype(np.int8)
 
 
 def label(
@@ -139,7 +141,7 @@ def label(
         episodes = np.arange(config.record_every, config.num_episodes + 1, config.record_every)
         coordinates["episode"] = ("episode", episodes, {"units": "episode"})
     attributes = {"title": f"d2djax run on {dataset.name}", "manifest": json.dumps(about, sort_keys=True)}
-    return xarray.Dataset(_variables(graphs, learning), coords=coordinates, attrs=attributes)
+    return xarray.Dataset(_variables(config, graphs, learning), coords=coordinates, attrs=attributes)
 
 
 def save(dataset: xarray.Dataset, path: str | os.PathLike[str]) -> Path:

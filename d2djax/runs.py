@@ -16,7 +16,7 @@ from d2djax.batch import as_numbers, map_runs
 from d2djax.config import Config, validate
 from d2djax.data import Dataset, load
 from d2djax.federated import Recipe, train
-from d2djax.models import make_model
+from d2djax.models import check_model, make_model
 from d2djax.partition import Points, arrange, windows_per_key
 from d2djax.progress import stage
 from d2djax.rng import run_key
@@ -24,6 +24,9 @@ from d2djax.simulation import Sizes, prepare, sizes_of
 
 if TYPE_CHECKING:
     import xarray
+
+
+MOST_RUNS = 2**24
 
 
 def load_dataset(config: Config) -> Dataset:
@@ -55,12 +58,12 @@ def check_seeds(seeds: int | Sequence[int]) -> np.ndarray:
     Raises:
         ValueError: none is left, one repeats, or one does not fit in 31 bits.
     """
-    is_count = isinstance(seeds, (int, np.integer))
-    if is_count and not 1 <= seeds <= 2**31:
-        raise ValueError(f"seeds must be at least 1; got {seeds!r}")
-    numbers = np.arange(seeds) if is_count else np.asarray(seeds)
-    if numbers.size == 0:
-        raise ValueError(f"seeds must be at least 1; got {seeds!r}")
+    if isinstance(seeds, bool):
+        raise ValueError(f"seeds must be a count or whole numbers; got {seeds!r}")
+    count = int(seeds) if isinstance(seeds, (int, np.integer)) else len(seeds)
+    if not 1 <= count <= MOST_RUNS:
+        raise ValueError(f"seeds must be at least 1 and at most {MOST_RUNS}; got {seeds!r}")
+    numbers = np.asarray(seeds) if np.ndim(seeds) or isinstance(seeds, range) else np.arange(count)
     is_whole = numbers.ndim == 1 and np.issubdtype(numbers.dtype, np.integer)
     if not is_whole or len(np.unique(numbers)) < numbers.size or numbers.min() < 0 or numbers.max() >= 2**31:
         raise ValueError(f"seeds must be different whole numbers in [0, 2**31); got {seeds!r}")
@@ -106,6 +109,7 @@ def run(
     recipe = Recipe(make_model(config)) if recipe is None else recipe
     dataset = load_dataset(config) if data is None else data
     points = arrange(dataset, config)
+    check_model(recipe.model, points)
     if console:
         console.print(f"data: {dataset.name}, {len(dataset.y):,} points, {dataset.source}")
     traced = as_numbers(config)

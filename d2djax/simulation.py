@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from d2djax import baselines, energy, partition
+from d2djax.channel import places
 from d2djax.config import Config, initial_value
 from d2djax.discovery import Discovery, History, discover, summarise
 from d2djax.episode import play
@@ -39,8 +40,10 @@ class Graphs:
     Attributes:
         network: the network of the run.
         state: [] int32, channel state in which the exchange happens.
+        place: [N, 2] float32, metres, where the devices are in that state.
         links: [M, S, N] int32, graph of each method in each state.
-        worth: scalars of each method's graph in each state, name to [M, S] float32 (see `History`).
+        worth: scalars of each method's graph in each state, name to [M, S] float32 (see `History`); NaN for
+            `pooled`, which has no graph.
         counts: [M, N, L] int32, whole points of each class after the exchange.
         exchange_energy: [M] float32, J, what the exchange of points takes; NaN for `pooled`, which is none.
         control_energy: [M] float32, J, what the messages take that agree on the exchange, in discovery E times.
@@ -51,6 +54,7 @@ class Graphs:
 
     network: Network
     state: Array
+    place: Array
     links: Array
     worth: dict[str, Array]
     counts: Array
@@ -101,9 +105,16 @@ class _Moved:
 
 
 def _exchange(
-    key: Array, network: Network, points: Array, links: Array, state: Array, bits: float, config: Config
+    key: Array,
+    network: Network,
+    place: Array,
+    points: Array,
+    links: Array,
+    state: Array,
+    bits: float,
+    config: Config,
 ) -> _Moved:
-    """Moves whole points over the links of one state."""
+    """Moves whole points over the links of one state, in which the devices stand at `place`."""
     moved = play(network, state, links, config).exchange
     received = whole_points(key, moved, network.outage[state], links, config)
     given = jnp.zeros_like(received).at[links].add(received)
@@ -112,7 +123,7 @@ def _exchange(
         holding=transfer(points, network.counts, links, received),
         counts=network.counts + received - given,
         points_moved=jnp.sum(received),
-        exchange_energy=energy.exchange_energy(network.position, links, sent, bits, config),
+        exchange_energy=energy.exchange_energy(place, links, sent, bits, config),
     )
 
 
@@ -168,13 +179,14 @@ def prepare(key: Array, config: Config, sizes: Sizes) -> tuple[Graphs, Holding, 
     test, spare = partition.split(key, sizes.classes, config)
     points = partition.assign(spare, network.counts, sizes.classes, config)
     state = uniform_integer(at(key, Stream.DEPLOYMENT), (), config.num_states)
+    place = places(key, network.position, config)[state]
     found = {method: DISCOVERIES[method](key, network, config) for method in config.methods}
     links = {method: _deployed(key, found[method], config) for method in config.methods}
     moved = _stack(
         [
             _pool(key, points, sizes.classes)
             if method == "pooled"
-            else _exchange(key, network, points, links[method][state], state, sizes.bits_per_point, config)
+            else _exchange(key, network, place, points, links[method][state], state, sizes.bits_per_point, config)
             for method in config.methods
         ]
     )
@@ -182,18 +194,24 @@ def prepare(key: Array, config: Config, sizes: Sizes) -> tuple[Graphs, Holding, 
     def worth(state: Array, links: Array) -> dict[str, Array]:
         return summarise(play(network, state, links, config), links, network, config)
 
+    def worth_of(method: str) -> dict[str, Array]:
+        found = jax.vmap(worth)(jnp.arange(config.num_states), links[method])
+        # Pooled points come over no graph, so there is none to value.
+        return jax.tree.map(lambda value: jnp.full_like(value, jnp.nan), found) if method == "pooled" else found
+
     all_links = _stack([links[method] for method in config.methods])
     exchanges = jnp.array([_num_exchanges(method, config) for method in config.methods], jnp.float32)
     graphs = Graphs(
         network=network,
         state=state,
+        place=place,
         links=all_links,
-        worth=jax.vmap(lambda links: jax.vmap(worth)(jnp.arange(config.num_states), links))(all_links),
+        worth=_stack([worth_of(method) for method in config.methods]),
         counts=moved.counts,
         points_moved=moved.points_moved,
         exchange_energy=moved.exchange_energy,
-        control_energy=energy.control_energy(network.position, exchanges, config.num_classes, config),
-        upload_energy=energy.upload_energy(network.position, sizes.num_parameters, config),
+        control_energy=energy.control_energy(place, exchanges, config.num_classes, config),
+        upload_energy=energy.upload_energy(place, sizes.num_parameters, config),
         history=found["rl"].history if "rl" in found else None,
     )
     return graphs, moved.holding, test

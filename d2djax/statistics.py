@@ -1,4 +1,4 @@
-"""Figures for people: means over seeds with confidence intervals, and paired differences between methods."""
+"""Numbers for people: means over seeds with confidence intervals, and paired differences between methods."""
 
 from __future__ import annotations
 
@@ -71,11 +71,13 @@ def energy_to_accuracy(results: xarray.Dataset, target: float) -> xarray.DataArr
         target: accuracy in [0, 1].
 
     Returns:
-        (run, method) in joules; infinite if the target is never reached. The messages that agree on the exchange
-        are not in it: see `control_energy`.
+        (run, method) in joules; infinite if the target is never reached, else NaN for `pooled`, whose exchange
+        has no energy. The messages that agree on the exchange are not in it: see `control_energy`.
     """
     config = json.loads(results.attrs["manifest"])["config"]
     interval = 1 if config["scheme"] == "fedsgd" else config["aggregation_interval"]
     num_aggregations = steps_to_accuracy(results, target) / interval
     energy = results["exchange_energy"] + num_aggregations * results["upload_energy"]
+    # A target that is never reached is infinitely far, also for `pooled`, whose exchange has no energy.
+    energy = energy.where(np.isfinite(num_aggregations), np.inf)
     return energy.assign_attrs(units="J", long_name=f"energy to accuracy {target}")

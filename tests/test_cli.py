@@ -149,7 +149,7 @@ def run_toy(folder, *arguments):
 def test_more_points_than_there_are(capsys, stops_before_compiling, idx_folder):
     lines = refused(capsys, *run_toy(idx_folder, "--points-per-device", 600), copies=1)
     # Five devices with three of ten classes: two share a class, each wants 200 of its 32 training points.
-    one_line(lines, "points_per_device=600", "asks for 400", "'T-shirt/top'", "32 are available")
+    one_line(lines, "points_per_device=600", "asks for up to 400", "'T-shirt/top'", "32 are available")
 
 
 def test_missing_folder(capsys, stops_before_compiling, tmp_path):
@@ -165,7 +165,8 @@ def test_truncated_file(capsys, stops_before_compiling, idx_folder, tmp_path):
 
 
 def test_unknown_model(capsys, stops_before_compiling, idx_folder):
-    one_line(refused(capsys, *run_toy(idx_folder, "--model", "vgg")), "model", "mlp, radio_cnn", "'vgg'")
+    message = "\n".join(refused(capsys, *run_toy(idx_folder, "--model", "vgg")))
+    assert "vgg" in message and "radio_cnn" in message
 
 
 def test_first_seed_out_of_range(capsys, stops_before_compiling, idx_folder):

@@ -1,12 +1,14 @@
 from dataclasses import replace
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from d2djax import models
+from d2djax import models, partition
+from d2djax.config import validate
 
 KEY = jax.random.key(0)
 
@@ -31,30 +33,58 @@ def test_mlp_by_hand_numbers():
     np.testing.assert_allclose(logits, [[1.0, 1.5], [0.25, 0.25]], rtol=1e-6)
 
 
-@pytest.mark.parametrize("width, stride", [(1, 1), (3, 1), (8, 4), (2, 5), (20, 1)])
-def test_conv1d_is_a_convolution_without_padding(width, stride):
+@pytest.mark.parametrize(
+    "shape, window, strides, padding",
+    [
+        ((20,), (1,), None, None),
+        ((20,), (8,), (4,), None),
+        ((20,), (2,), (5,), None),
+        ((20,), (20,), None, None),
+        ((8, 8), (3, 3), None, (1, 1)),
+        ((2, 9), (2, 3), None, (0, 2)),
+        ((7, 6), (3, 2), (2, 3), (1, 0)),
+    ],
+)
+def test_conv_is_a_convolution(shape, window, strides, padding):
     x_key, tangent_key = jax.random.split(KEY)
-    x = jax.random.normal(x_key, (2, 20, 3))
-    ours = models.Conv1D(4, width=width, stride=stride)
-    reference = nn.Conv(4, (width,), strides=(stride,), padding="VALID")
-    kernel = jax.random.normal(jax.random.key(1), (width, 3, 4))
+    x = jax.random.normal(x_key, (2, *shape, 3))
+    ours = models.Conv(4, window, strides=strides, padding=padding)
+    zeros = [(size, size) for size in padding or (0,) * len(shape)]
+    reference = nn.Conv(4, window, strides=strides, padding=zeros)
+    kernel = jax.random.normal(jax.random.key(1), (*window, 3, 4))
     parameters = {"params": {"kernel": kernel, "bias": jnp.arange(4.0)}}
-    out, back = jax.vjp(ours.apply, parameters, x)
-    expected, back_expected = jax.vjp(reference.apply, parameters, x)
-    assert out.shape == (2, (20 - width) // stride + 1, 4)
+    out, back = jax.vjp(jax.jit(ours.apply), parameters, x)
+    expected, back_expected = jax.vjp(jax.jit(reference.apply), parameters, x)
+    assert out.shape == expected.shape
     np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-5)
     tangent = jax.random.normal(tangent_key, out.shape)
-    for ours_leaf, reference_leaf in zip(
-        jax.tree.leaves(back(tangent)), jax.tree.leaves(back_expected(tangent)), strict=True
-    ):
-        np.testing.assert_allclose(ours_leaf, reference_leaf, rtol=1e-5, atol=1e-5)
+    chex.assert_trees_all_close(back(tangent), back_expected(tangent), rtol=1e-5, atol=1e-5)
 
 
-def test_conv1d_starts_as_a_convolution_does():
+def test_conv_starts_as_a_convolution_does():
     x = jnp.zeros((1, 20, 3))
-    ours = models.Conv1D(4, width=5).init(KEY, x)
+    ours = models.Conv(4, (5,)).init(KEY, x)
     reference = nn.Conv(4, (5,), padding="VALID").init(KEY, x)
     jax.tree.map(np.testing.assert_array_equal, ours, reference)
+
+
+def test_max_pool_is_that_of_flax():
+    x = jax.random.normal(KEY, (2, 6, 4, 3))
+    np.testing.assert_array_equal(models.max_pool(x), nn.max_pool(x, (2, 2), strides=(2, 2)))
+
+
+def test_vt_cnn2_has_the_published_size():
+    shapes = jax.eval_shape(models.VTCNN2(11).init, KEY, jnp.zeros((1, 2, 128)))
+    assert num_parameters(shapes) == 2_830_427
+
+
+def test_image_cnn():
+    network = models.ImageCNN(10)
+    shapes = jax.eval_shape(network.init, KEY, jnp.zeros((1, 32, 32, 3)))
+    convolutions = (9 * 3 + 1) * 32 + (9 * 32 + 1) * 64
+    assert num_parameters(shapes) == convolutions + (8 * 8 * 64 + 1) * 128 + (128 + 1) * 10
+    logits = jax.eval_shape(network.apply, shapes, jnp.zeros((5, 32, 32, 3)))
+    assert logits.shape == (5, 10)
 
 
 def test_radio_cnn():
@@ -74,12 +104,35 @@ def test_radio_cnn():
     np.testing.assert_allclose(changed[0], logits[0], rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name, kind", [("mlp", models.MLP), ("radio_cnn", models.RadioCNN)])
+@pytest.mark.parametrize("name, kind", list(models.MODELS.items()))
 def test_config_names_the_network(tiny_config, name, kind):
     network = models.make_model(replace(tiny_config, model=name))
     assert network == kind(num_classes=5)
 
 
 def test_unknown_network_is_refused(tiny_config):
-    with pytest.raises(ValueError, match=r"model must be one of mlp, radio_cnn; got 'vgg'"):
-        models.make_model(replace(tiny_config, model="vgg"))
+    with pytest.raises(
+        ValueError, match=r"model must be one of auto, mlp, image_cnn, radio_cnn, vt_cnn2; got 'vgg'"
+    ):
+        validate(replace(tiny_config, model="vgg"))
+
+
+class Normalised(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(5)(nn.BatchNorm(use_running_average=False)(x.reshape(x.shape[0], -1)))
+
+
+@pytest.mark.parametrize(
+    "model, message",
+    [
+        (models.MLP(7), r"MLP must give \[2, 5\] logits for 2 points; got \[2, 7\]"),
+        (models.RadioCNN(5), "RadioCNN cannot take points of shape"),
+        (Normalised(), "Normalised must have parameters alone; it has batch_stats, params"),
+    ],
+)
+def test_network_that_does_not_fit_the_data_is_refused(tiny_dataset, tiny_config, model, message):
+    points = partition.arrange(tiny_dataset, tiny_config)
+    models.check_model(models.MLP(5), points)
+    with pytest.raises(ValueError, match=message):
+        models.check_model(model, points)

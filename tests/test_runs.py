@@ -483,7 +483,7 @@ def test_too_few_points_are_refused(only_none, tiny_dataset, nothing_compiles):
     smallest = tiny_dataset.class_names[int(sizes.argmin())]
     # Three devices share each class, half of a device's points are of it.
     most = 2 * (int(available) // 3)
-    message = rf"asks for {3 * (most // 2 + 1)} .*class '{smallest}'; {available} are available"
+    message = rf"asks for up to {3 * (most // 2 + 1)} .*class '{smallest}'; {available} are available"
     with pytest.raises(ValueError, match=message):
         d2djax.run(replace(only_none, points_per_device=most + 2), data=tiny_dataset, progress=False)
 
@@ -503,7 +503,9 @@ def test_as_many_points_as_there_are_will_do(only_none, tiny_dataset, monkeypatc
 
 
 def test_unknown_model_is_refused(only_none, tiny_dataset, nothing_compiles):
-    with pytest.raises(ValueError, match="model must be one of mlp, radio_cnn; got 'vgg'"):
+    with pytest.raises(
+        ValueError, match="model must be one of auto, mlp, image_cnn, radio_cnn, vt_cnn2; got 'vgg'"
+    ):
         d2djax.run(replace(only_none, model="vgg"), data=tiny_dataset, progress=False)
 
 

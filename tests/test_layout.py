@@ -1,0 +1,38 @@
+"""The order of the files: each may import only from those above it."""
+
+import ast
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+def imported(path):
+    """Names of the modules of the package that a file imports when it is imported itself."""
+    names = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "d2djax":
+            parts = node.module.split(".")
+            names |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
+    return names
+
+
+def test_files_import_only_from_those_before_them():
+    table = re.search(r"\| file \| paper \| what \|\n(.*?)\n\n", (ROOT / "README.md").read_text(), re.DOTALL).group(
+        1
+    )
+    order = re.findall(r"`(\w+)(?:\.py|/)`", table)
+    package = ROOT / "d2djax"
+    files = {path.stem for path in package.glob("*.py") if not path.stem.startswith("__")} | {"data"}
+    assert set(order) == files, "the README's table names every file"
+    assert len(order) == len(files)
+    for place, name in enumerate(order):
+        paths = sorted((package / name).glob("*.py")) if name == "data" else [package / f"{name}.py"]
+        for path in paths:
+            late = imported(path) - set(order[: place + 1])
+            assert not late, f"{path.name} imports {late}, which the table lists after it"
+
+
+def test_no_file_is_long():
+    for path in sorted((ROOT / "d2djax").rglob("*.py")):
+        assert len(path.read_text().splitlines()) <= 300, path.name
