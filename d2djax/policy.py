@@ -17,6 +17,8 @@ class Buffer:
     Attributes:
         reward: `psi[s, j, 0]`, [S, N, N] float32, summed reward of each link in each state.
         tries: `psi[s, j, 1]`, [S, N, N] float32, times each link was chosen in each state.
+
+    Sums in float32 hold the mean reward to about 0.3 % for up to 4e5 tries of one link in one state.
     """
 
     reward: Array

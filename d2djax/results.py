@@ -126,7 +126,7 @@ def label(
     import xarray
 
     # Strings of any length: zarr keeps those of fixed length in a way that may change.
-    text = lambda names: np.array(names, dtype=np.dtypes.StringDType())  # noqa: E731
+    text = lambda names: np.array(names, dtype=object)  # noqa: E731
     stride = config.aggregation_interval * config.evaluate_every
     coordinates = {
         "run": ("run", seeds, {"long_name": "seed"}),

@@ -62,7 +62,7 @@ def check_seeds(seeds: int | Sequence[int]) -> np.ndarray:
         raise ValueError(f"seeds must be a count or whole numbers; got {seeds!r}")
     count = int(seeds) if isinstance(seeds, (int, np.integer)) else len(seeds)
     if not 1 <= count <= MOST_RUNS:
-        raise ValueError(f"seeds must be at least 1 and at most {MOST_RUNS}; got {seeds!r}")
+        raise ValueError(f"seeds must be {'at least 1' if count < 1 else f'at most {MOST_RUNS}'}; got {seeds!r}")
     numbers = np.asarray(seeds) if np.ndim(seeds) or isinstance(seeds, range) else np.arange(count)
     is_whole = numbers.ndim == 1 and np.issubdtype(numbers.dtype, np.integer)
     if not is_whole or len(np.unique(numbers)) < numbers.size or numbers.min() < 0 or numbers.max() >= 2**31:

@@ -94,7 +94,7 @@ def test_reward_curve(found):
     for method, line in zip(others, levels, strict=True):
         expected = found["graph_reward"].sel({"method": method}).mean()
         assert line.get_ydata()[0] == pytest.approx(float(expected), rel=1e-5), method
-    names = ["rl, greedy graph" if method == "rl" else method for method in others]
+    names = ["rl, final graph" if method == "rl" else method for method in others]
     assert legend_labels(axes.get_legend()) == ["rl, while it learns", *names]
 
 
