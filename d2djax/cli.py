@@ -89,9 +89,8 @@ def with_config_file(arguments: Sequence[str]) -> list[str]:
     return first + from_file + rest
 
 
-def machine_line() -> str:
-    """The machine in one line, for the start of a run."""
-    about = machine.describe()
+def machine_line(about: dict[str, Any]) -> str:
+    """The machine in one line, for the start of a run, from `machine.describe()`."""
     names = about["devices"]
     kinds = ", ".join(f"{names.count(kind)} x {kind}" for kind in sorted(set(names)))
     return (
@@ -164,11 +163,12 @@ def run_command(command: Run) -> None:
     machine.use_all_cores()
     machine.use_compilation_cache()
     errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-    errors.print(machine_line())
+    about = machine.describe()
+    errors.print(machine_line(about))
     fallback = machine.silent_fallback()
     if fallback:
         errors.print(f"warning: {fallback}", style="yellow")
-    if command.require_gpu and machine.describe()["backend"] == "cpu":
+    if command.require_gpu and about["backend"] == "cpu":
         raise ValueError(f"--require-gpu: JAX found no GPU or TPU; {fallback or 'none is attached'}")
     dataset = run(config, range(command.first_seed, command.first_seed + command.seeds))
     save(dataset, command.out / "results.zarr")

@@ -81,6 +81,12 @@ class Task:
         return optax.identity() if make is None else make(jnp.asarray(self.config.server_learning_rate))
 
 
+def _shares(weights: Array) -> Array:
+    """Weights scaled to sum to 1, [N] float32; zeros if all are 0."""
+    total = jnp.sum(weights)
+    return weights / jnp.where(total > 0, total, 1.0)
+
+
 def weighted_average(local: Parameters, weights: Array) -> Parameters:
     """Average of the local models by weight, leaf by leaf.
 
@@ -91,8 +97,7 @@ def weighted_average(local: Parameters, weights: Array) -> Parameters:
     Returns:
         Parameters without the device axis; zeros if all weights are 0.
     """
-    total = jnp.sum(weights)
-    share = weights / jnp.where(total > 0, total, 1.0)
+    share = _shares(weights)
     # Full precision: a GPU would by default round the parameters themselves to ten bits.
     average = lambda leaf: jnp.tensordot(share, leaf, axes=1, precision=jax.lax.Precision.HIGHEST)  # noqa: E731
     return jax.tree.map(average, local)
@@ -141,6 +146,11 @@ def _weights(task: Task, aggregation: Array) -> Array:
     return jnp.where(takes_part, task.holding.size, 0).astype(jnp.float32)
 
 
+def _unless_all_straggle(weights: Array, new: Any, old: Any) -> Any:
+    """What an aggregation yields, or what was before if no device took part in it."""
+    return jax.tree.map(lambda fresh, before: jnp.where(jnp.sum(weights) > 0, fresh, before), new, old)
+
+
 def _step_server(task: Task, carry: Any, average: Parameters, weights: Array) -> Any:
     """The global model and the server's state after an aggregation; unchanged if every device straggles."""
     parameters, state = carry
@@ -150,17 +160,23 @@ def _step_server(task: Task, carry: Any, average: Parameters, weights: Array) ->
         difference = jax.tree.map(jnp.subtract, parameters, average)
         change, new_state = task.server.update(difference, state, parameters)
         new = (optax.apply_updates(parameters, change), new_state)
-    return jax.tree.map(lambda fresh, old: jnp.where(jnp.sum(weights) > 0, fresh, old), new, carry)
+    return _unless_all_straggle(weights, new, carry)
+
+
+def _squared_distance(first: Parameters, second: Parameters) -> Array:
+    """Squared Euclidean distance of two models, [] float32."""
+    squares = jax.tree.map(lambda one, other: jnp.sum((one - other) ** 2), first, second)
+    return jax.tree.reduce(jnp.add, squares)
 
 
 def _drift(local: Parameters, average: Parameters) -> Array:
     """Mean Euclidean distance of the local models from their average, [] float32."""
-    squares = lambda leaf, mean: jnp.sum((leaf - mean) ** 2, axis=tuple(range(1, leaf.ndim)))  # noqa: E731
-    return jnp.mean(jnp.sqrt(sum(jax.tree.leaves(jax.tree.map(squares, local, average)))))
+    return jnp.mean(jnp.sqrt(jax.vmap(_squared_distance, in_axes=(0, None))(local, average)))
 
 
 def _local_loss(task: Task, parameters: Parameters, anchor: Parameters, x: Array, y: Array) -> tuple[Array, Array]:
-    """FedAvg: mean cross entropy of a minibatch (the paper sums; a mean only rescales the step size), twice."""
+    """FedAvg: mean cross entropy of a minibatch, as what is minimised and as what is recorded."""
+    # Deviation: the paper's loss sums over the points; a mean only rescales the step size.
     value = jnp.mean(cross_entropies(task.recipe.model, parameters, x, y))
     return value, value
 
@@ -169,8 +185,7 @@ def _proximal_loss(
     task: Task, parameters: Parameters, anchor: Parameters, x: Array, y: Array
 ) -> tuple[Array, Array]:
     """FedProx: the loss of FedAvg with `(mu / 2) ||phi - phi_G||^2` added, and without."""
-    squares = jax.tree.map(lambda leaf, start: jnp.sum((leaf - start) ** 2), parameters, anchor)
-    distance = sum(jax.tree.leaves(squares))
+    distance = _squared_distance(parameters, anchor)
     value, _ = _local_loss(task, parameters, anchor, x, y)
     return value + 0.5 * task.config.proximal_weight * distance, value
 
@@ -212,7 +227,7 @@ def _gradient_steps(task: Task, carry: Any, first_step: Array) -> tuple[Any, tup
     def step(carry, number):
         batch = minibatch(task.key, number, task.holding, task.config)
         weights = _weights(task, number)
-        share = weights / jnp.maximum(jnp.sum(weights), 1.0)
+        share = _shares(weights)
         x, y = inputs(task.points, batch), task.points.y[batch]
 
         def loss(parameters):
@@ -223,8 +238,7 @@ def _gradient_steps(task: Task, carry: Any, first_step: Array) -> tuple[Any, tup
         gradient, value = jax.grad(loss, has_aux=True)(carry[0])
         change, state = optimizer.update(gradient, carry[1], carry[0])
         new = (optax.apply_updates(carry[0], change), state)
-        keep = lambda fresh, old: jnp.where(jnp.sum(weights) > 0, fresh, old)  # noqa: E731
-        return jax.tree.map(keep, new, carry), value
+        return _unless_all_straggle(weights, new, carry), value
 
     carry, values = jax.lax.scan(step, carry, first_step + jnp.arange(task.config.aggregation_interval))
     return carry, (jnp.mean(values), jnp.float32(0.0))

@@ -120,8 +120,6 @@ class RadioCNN(nn.Module):
 class VTCNN2(nn.Module):
     """The network that was published with RML2016.10a, 2,830,427 parameters for 11 classes.
 
-    Deviation: no dropout, which needs random numbers of its own in every step and changes no shape.
-
     Attributes:
         num_classes: `L`, outputs.
     """
@@ -131,6 +129,7 @@ class VTCNN2(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         """Logits [B, L] of windows [B, 2, 128]."""
+        # Deviation: no dropout, which needs random numbers of its own in every step and changes no shape.
         x = nn.relu(Conv(256, (1, 3), padding=(0, 2))(x[..., None]))
         x = nn.relu(Conv(80, (2, 3), padding=(0, 2))(x))
         return _head(x, 256, self.num_classes)

@@ -19,7 +19,7 @@ from d2djax.data import Dataset
 if TYPE_CHECKING:
     import xarray
 
-# name: (dimensions, unit, meaning)
+# name: (unit, meaning)
 _LEARNING = {
     "accuracy": ("1", "share of held-out points that the global model classifies right"),
     "loss": ("nat", "mean cross entropy of the global model on held-out points"),
