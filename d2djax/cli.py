@@ -10,14 +10,16 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
+import numpy as np
 import tyro
 from rich.console import Console
 from rich.table import Table
 
 from d2djax import machine
-from d2djax.config import Config, validate
+from d2djax.config import Config
+from d2djax.validation import validate
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,19 @@ class Run:
     first_seed: int = 0
     out: Path = Path("results")
     require_gpu: bool = False
+
+
+@dataclass(frozen=True)
+class Download:
+    """Fetch the official files of a data set and check their hashes.
+
+    Attributes:
+        name: Data set.
+        data_dir: Folder for the files, in which runs look for them by default.
+    """
+
+    name: tyro.conf.Positional[Literal["fashion_mnist", "cifar10"]]
+    data_dir: Path = Path("~/.cache/d2djax")
 
 
 @dataclass(frozen=True)
@@ -134,6 +149,32 @@ def summary_table(dataset: Any) -> Table:
     return table
 
 
+def cost_table(dataset: Any) -> Table:
+    """What each method takes to reach the accuracy that `none` ends with, in the same run (Section IV-B)."""
+    from d2djax.statistics import cost_to_accuracy, ratio_to
+
+    target = dataset["accuracy"].sel({"method": "none"}).isel(round=-1, drop=True)
+    costs = cost_to_accuracy(dataset, target)
+    ratios = ratio_to(costs["energy"])
+    table = Table(title="to the accuracy that none ends with: means over the seeds that reach it")
+    for heading in ("method", "reached in", "local steps", "uplink (Mbit)", "energy (J)", "energy, none = 1"):
+        table.add_column(heading, justify="left" if heading == "method" else "right")
+    for method in (str(name) for name in dataset["method"].values):
+        one = costs.sel({"method": method})
+        reached = np.isfinite(one["steps"])
+        mean = {name: float(one[name].where(reached).mean()) for name in ("steps", "uplink", "energy")}
+        ratio, low, high, _ = ratios.get(method, (1.0, np.nan, np.nan, 0))
+        table.add_row(
+            method,
+            f"{int(reached.sum())}/{reached.size}",
+            f"{mean['steps']:.0f}",
+            f"{mean['uplink'] / 1e6:.0f}",
+            "" if np.isnan(mean["energy"]) else f"{mean['energy']:.4g}",
+            "" if np.isnan(low) else f"{ratio:.2f} ({low:.2f}–{high:.2f})",
+        )
+    return table
+
+
 def _with_interval(limits: Any, form: str) -> str:
     mean, low, high = (float(value) for value in limits)
     # Student's interval is symmetric, so its half width says all; a single seed has none.
@@ -177,6 +218,8 @@ def run_command(command: Run) -> None:
     (command.out / "manifest.json").write_text(json.dumps(manifest, indent=2, sort_keys=True) + "\n")
     out = Console(highlight=False, markup=False, soft_wrap=True)
     out.print(summary_table(dataset))
+    if "none" in config.methods and len(config.methods) > 1:
+        out.print(cost_table(dataset))
     diverged = int(dataset["status"].sum())
     if diverged:
         errors.print(f"{diverged} of {dataset['status'].size} trainings diverged: see `status`", style="yellow")
@@ -185,6 +228,14 @@ def run_command(command: Run) -> None:
     pictures = save_figures(dataset, command.out)
     out.print(f"{manifest['wall_seconds']} s; saved in {command.out}: results.zarr, config.toml, manifest.json")
     out.print("figures: " + ", ".join(path.name for path in pictures))
+
+
+def download_command(command: Download) -> None:
+    """Runs `d2djax download`."""
+    from d2djax.data import download
+
+    folder = download(command.name, command.data_dir, progressbar=True)
+    print(f"{command.name}: {folder}")
 
 
 def info_command(command: Info) -> None:
@@ -201,7 +252,7 @@ def info_command(command: Info) -> None:
         console.print(f"warning: {fallback}", style="yellow")
 
 
-COMMANDS = {"run": (Run, run_command), "info": (Info, info_command)}
+COMMANDS = {"run": (Run, run_command), "download": (Download, download_command), "info": (Info, info_command)}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

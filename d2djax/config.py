@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-import os
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import NoneType, UnionType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal
 
 import jax
-import numpy as np
 
 
 def static(default: Any, rule: str = "") -> Any:
@@ -23,17 +18,6 @@ def leaf(default: Any, rule: str = "") -> Any:
     """Declares a field that is traced; `rule` is a key of `RULES`."""
     return field(default=default, metadata={"rule": rule})
 
-
-RULES: dict[str, Callable[[Any], bool]] = {
-    "positive": lambda value: value > 0,
-    "0 or more": lambda value: value >= 0,
-    "at least 1": lambda value: value >= 1,
-    "at least 2": lambda value: value >= 2,
-    "in [0, 1]": lambda value: 0 <= value <= 1,
-    "in [0, 1)": lambda value: 0 <= value < 1,
-    "in (0, 1]": lambda value: 0 < value <= 1,
-    "inside (0, 1)": lambda value: 0 < value < 1,
-}
 
 DatasetName = Literal["radioml", "fashion_mnist", "cifar10"]
 Method = Literal["none", "uniform", "rl", "nearest", "best_response", "pooled"]
@@ -79,8 +63,13 @@ class Config:
         trust_probability: Probability that a device trusts another with a class.
         num_sensitive_classes: Classes, drawn per run, that are trusted with `sensitive_trust_probability`.
         sensitive_trust_probability: Probability that a device trusts another with a sensitive class.
-        classes_per_device: Classes that each device starts with. Static.
-        points_per_device: Points that each device starts with; 0: as many as in the paper. Static.
+        partition: How points are dealt: some classes to each device (the paper), shares of each class drawn from a
+            Dirichlet distribution, shards of a list sorted by class, or i.i.d. Static.
+        classes_per_device: Classes that each device starts with, in partition k_classes. Static.
+        concentration: `alpha` of partition dirichlet; the smaller, the fewer classes a device has.
+        shards_per_device: Shards that each device starts with, in partition shards. Static.
+        points_per_device: Points that a device starts with, in partition dirichlet on average; 0: as many as in
+            the paper. Static.
         test_fraction: Share of each class that is held out for testing. Static.
         threshold: `c_i[l]`, points of a class that make it count, the same for all devices and classes.
         min_classes: `L-hat`, classes that every device should hold.
@@ -145,7 +134,10 @@ class Config:
     num_sensitive_classes: int = leaf(0, "0 or more")
     sensitive_trust_probability: float = leaf(0.2, "in [0, 1]")
 
+    partition: Literal["k_classes", "dirichlet", "shards", "iid"] = static("k_classes")
     classes_per_device: int = static(4, "at least 1")
+    concentration: float = leaf(0.5, "positive")
+    shards_per_device: int = static(2, "at least 1")
     points_per_device: int = static(0, "at least 1")
     test_fraction: float = static(0.2, "inside (0, 1)")
     threshold: float = leaf(60.0, "positive")
@@ -208,88 +200,3 @@ def initial_value(config: Config, num_classes: int) -> Any:
         return config.initial_value
     most = config.alpha_diversity * num_classes
     return most + config.gamma * (most + config.alpha_budget * config.cluster_budget)
-
-
-def _plain(name: str, hint: Any, value: Any) -> Any:
-    """A value as the plain Python type of its field, so that equal settings are equal, print and compile once.
-
-    Raises:
-        ValueError: it is not of the field's kind: a choice, a text, a whole number or a number of float32.
-    """
-    if get_origin(hint) is UnionType:
-        if value is None:
-            return None
-        hint = next(part for part in get_args(hint) if part is not NoneType)
-    if get_origin(hint) is tuple:
-        if not isinstance(value, (tuple, list)):
-            raise ValueError(f"{name} must be a tuple; got {value!r}")
-        return tuple(_plain(name, get_args(hint)[0], entry) for entry in value)
-    if get_origin(hint) is Literal:
-        if value not in get_args(hint):
-            raise ValueError(f"{name} must be one of {', '.join(get_args(hint))}; got {value!r}")
-        return value
-    if hint is str:
-        if not isinstance(value, (str, os.PathLike)):
-            raise ValueError(f"{name} must be a text; got {value!r}")
-        return os.fspath(value)
-    return _plain_number(name, hint, value)
-
-
-def _plain_number(name: str, kind: type, value: Any) -> int | float:
-    """A finite number that float32 can hold, whole if `kind` is int."""
-    if isinstance(value, (bool, str)) or np.ndim(value) or not np.issubdtype(np.asarray(value).dtype, np.number):
-        raise ValueError(f"{name} must be a number; got {value!r}")
-    if not math.isfinite(value):
-        raise ValueError(f"{name} must be a finite number; got {value!r}")
-    if kind is int:
-        if value != int(value) or abs(value) >= 2**31:
-            raise ValueError(f"{name} must be a whole number below 2**31; got {value!r}")
-        return int(value)
-    limits = np.finfo(np.float32)
-    if value != 0 and not limits.tiny <= abs(value) <= limits.max:
-        raise ValueError(f"{name} must be a number that single precision holds; got {value!r}")
-    return float(value)
-
-
-def _rules_between(config: Config) -> list[tuple[str, bool, str]]:
-    """(field, holds, rule) of every rule that ties one field to another."""
-    num_rounds = config.num_steps // config.aggregation_interval
-    classes, devices = f"at most the {config.num_classes} classes", f"at most the {config.num_devices} devices"
-    return [
-        ("classes_per_device", config.classes_per_device <= config.num_classes, classes),
-        ("min_classes", config.min_classes <= config.num_classes, classes),
-        ("num_sensitive_classes", config.num_sensitive_classes <= config.num_classes, classes),
-        ("num_stragglers", config.num_stragglers <= config.num_devices, devices),
-        ("points_per_device", config.points_per_device >= config.classes_per_device, "at least one point a class"),
-        ("min_snr", config.min_snr <= 18, "at most 18 dB, the largest of the data set"),
-        ("methods", len(config.methods) > 0, "at least one method"),
-        ("methods", len(set(config.methods)) == len(config.methods), "without repeats"),
-        _divides("record_every", config.record_every, config.num_episodes, "num_episodes"),
-        _divides("aggregation_interval", config.aggregation_interval, config.num_steps, "num_steps"),
-        _divides("evaluate_every", config.evaluate_every, num_rounds, "the number of aggregations"),
-    ]
-
-
-def _divides(name: str, part: int, total: int, of: str) -> tuple[str, bool, str]:
-    return name, total % part == 0, f"a divisor of {of}, {total}"
-
-
-def validate(config: Config) -> Config:
-    """Checks a config and returns it completed; call once, outside `jit`, before anything compiles.
-
-    Returns:
-        The config with the settings filled that were left to the data set.
-
-    Raises:
-        ValueError: one line that names the field, the rule and the value.
-    """
-    hints = get_type_hints(Config).items()
-    config = complete(Config(**{name: _plain(name, hint, getattr(config, name)) for name, hint in hints}))
-    for item in dataclasses.fields(config):
-        rule, value = item.metadata.get("rule"), getattr(config, item.name)
-        if rule and value is not None and not RULES[rule](value):
-            raise ValueError(f"{item.name} must be {rule}; got {value!r}")
-    for name, holds, rule in _rules_between(config):
-        if not holds:
-            raise ValueError(f"{name} must be {rule}; got {getattr(config, name)!r}")
-    return config

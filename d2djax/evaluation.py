@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from d2djax.partition import Points, inputs
+from d2djax.points import Points, inputs
 
 EVALUATION_BLOCK = 2048
 Parameters = Any

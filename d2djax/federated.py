@@ -14,8 +14,9 @@ from jax import Array
 
 from d2djax.config import Config
 from d2djax.evaluation import Evaluation, Parameters, cross_entropies, evaluate
-from d2djax.partition import Points, inputs
+from d2djax.points import Points, inputs
 from d2djax.rng import Stream, at
+from d2djax.sampling import minibatch, participants
 from d2djax.transfer import Holding
 
 OptimizerFactory = Callable[[Any], optax.GradientTransformation]
@@ -103,47 +104,15 @@ def weighted_average(local: Parameters, weights: Array) -> Parameters:
     return jax.tree.map(average, local)
 
 
-def minibatch(key: Array, step: Array, holding: Holding, config: Config) -> Array:
-    """Points of every device's minibatch, drawn with replacement from what the device holds.
-
-    The uniform numbers depend on key, step and place in the batch alone, so methods that are compared see
-    the same stream.
-
-    Args:
-        key: key of the run.
-        step: [] int32, training step.
-        holding: who holds which points.
-        config: `batch_size` B.
-
-    Returns:
-        [N, B] int32, numbers of points.
-    """
-    uniform = jax.random.uniform(at(key, Stream.MINIBATCH, step), (holding.size.shape[0], config.batch_size))
-    rank = jnp.floor(uniform * holding.size[:, None]).astype(jnp.int32)
-    rank = jnp.minimum(rank, holding.size[:, None] - 1)
-    return holding.points[holding.start[:, None] + rank]
-
-
-def participants(key: Array, aggregation: Array, config: Config) -> Array:
-    """Devices whose update reaches the server: all but `num_stragglers` random ones (Section IV-B).
-
-    Args:
-        key: key of the run.
-        aggregation: [] int32, number of the aggregation.
-        config: `num_devices` N, `num_stragglers` m, `straggler_draw`: once per run, or anew per aggregation.
-
-    Returns:
-        [N] bool, False for the stragglers; methods of a run have the same ones.
-    """
-    draw = 0 if config.straggler_draw == "run" else aggregation + 1
-    order = jax.random.uniform(at(key, Stream.STRAGGLER, draw), (config.num_devices,))
-    return jnp.argsort(jnp.argsort(order)) >= config.num_stragglers
-
-
 def _weights(task: Task, aggregation: Array) -> Array:
     """Weights of an aggregation: `|D-hat_i|`, 0 for stragglers, [N] float32."""
     takes_part = participants(task.key, aggregation, task.config)
     return jnp.where(takes_part, task.holding.size, 0).astype(jnp.float32)
+
+
+def _equal_shares(task: Task) -> Array:
+    """Equal weights of all devices that hold a point, [N] float32, summing to 1."""
+    return _shares((task.holding.size > 0).astype(jnp.float32))
 
 
 def _unless_all_straggle(weights: Array, new: Any, old: Any) -> Any:
@@ -169,9 +138,10 @@ def _squared_distance(first: Parameters, second: Parameters) -> Array:
     return jax.tree.reduce(jnp.add, squares)
 
 
-def _drift(local: Parameters, average: Parameters) -> Array:
+def _drift(local: Parameters, share: Array) -> Array:
     """Mean Euclidean distance of the local models from their average, [] float32."""
-    return jnp.mean(jnp.sqrt(jax.vmap(_squared_distance, in_axes=(0, None))(local, average)))
+    squares = jax.vmap(_squared_distance, in_axes=(0, None))(local, weighted_average(local, share))
+    return jnp.sum(share * jnp.sqrt(squares))
 
 
 def _local_loss(task: Task, parameters: Parameters, anchor: Parameters, x: Array, y: Array) -> tuple[Array, Array]:
@@ -192,7 +162,7 @@ def _proximal_loss(
 
 def _local_training(loss: Callable, task: Task, carry: Any, first_step: Array) -> tuple[Any, tuple[Array, Array]]:
     """One aggregation of FedAvg or FedProx: `tau_a` local steps of every device, then the average."""
-    anchor, config, num_devices = carry[0], task.config, task.holding.size.shape[0]
+    anchor, config, equal = carry[0], task.config, _equal_shares(task)
     optimizer = task.client
     gradient_and_value = jax.grad(lambda parameters, x, y: loss(task, parameters, anchor, x, y), has_aux=True)
 
@@ -205,13 +175,13 @@ def _local_training(loss: Callable, task: Task, carry: Any, first_step: Array) -
         batch = minibatch(task.key, step, task.holding, config)
         x, y = inputs(task.points, batch), task.points.y[batch]
         parameters, state, values = jax.vmap(device_step)(local[0], local[1], x, y)
-        return (parameters, state), jnp.mean(values)
+        return (parameters, state), jnp.sum(equal * values)
 
-    local = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num_devices, *leaf.shape)), anchor)
+    local = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (config.num_devices, *leaf.shape)), anchor)
     steps = first_step + jnp.arange(config.aggregation_interval)
     (local, _), values = jax.lax.scan(local_step, (local, jax.vmap(optimizer.init)(local)), steps)
     weights = _weights(task, first_step // config.aggregation_interval)
-    drift = _drift(local, weighted_average(local, jnp.ones(num_devices)))
+    drift = _drift(local, equal)
     carry = _step_server(task, carry, weighted_average(local, weights), weights)
     return carry, (jnp.mean(values), drift)
 
@@ -222,7 +192,7 @@ def _gradient_steps(task: Task, carry: Any, first_step: Array) -> tuple[Any, tup
     As no device leaves the global model, the average of gradients is the gradient of one large batch. `tau_a`
     only sets how often the curves are recorded, so that all schemes take the same number of steps.
     """
-    optimizer = task.client
+    optimizer, equal = task.client, _equal_shares(task)
 
     def step(carry, number):
         batch = minibatch(task.key, number, task.holding, task.config)
@@ -233,7 +203,7 @@ def _gradient_steps(task: Task, carry: Any, first_step: Array) -> tuple[Any, tup
         def loss(parameters):
             flat = cross_entropies(task.recipe.model, parameters, x.reshape(-1, *x.shape[2:]), y.reshape(-1))
             by_device = jnp.mean(flat.reshape(y.shape), axis=1)
-            return jnp.sum(share * by_device), jnp.mean(by_device)
+            return jnp.sum(share * by_device), jnp.sum(equal * by_device)
 
         gradient, value = jax.grad(loss, has_aux=True)(carry[0])
         change, state = optimizer.update(gradient, carry[1], carry[0])

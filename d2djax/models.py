@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from d2djax.config import Config
-from d2djax.partition import Points, inputs
+from d2djax.points import Points, inputs
 
 
 class MLP(nn.Module):

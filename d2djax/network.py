@@ -11,7 +11,7 @@ from jax import Array
 from d2djax.channel import outage_probability, place, received_power
 from d2djax.clustering import reliable_clusters
 from d2djax.config import Config, complete
-from d2djax.partition import class_counts, deal_classes
+from d2djax.partition import class_counts
 from d2djax.trust import draw_trust
 
 
@@ -55,7 +55,7 @@ def make_network(key: Array, config: Config) -> Network:
     position = place(key, config)
     rss = received_power(key, position, config)
     outage = outage_probability(rss, config.rate, config.noise_power)
-    counts = class_counts(deal_classes(key, config), config)
+    counts = class_counts(key, config)
     return Network(
         position=position,
         rss=rss,

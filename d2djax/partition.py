@@ -1,8 +1,8 @@
-"""Which points each device starts with (Section IV-A): the held-out split and the non-i.i.d. partition."""
+"""How many points of each class each device starts with (Section IV-A): the non-i.i.d. partitions."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -10,105 +10,17 @@ import numpy as np
 from jax import Array
 
 from d2djax.config import Config
-from d2djax.data.types import Dataset
 from d2djax.rng import Stream, at
 
-# Windows of a modulation and SNR with ten SNRs, what 25 devices with 990 points of 4 classes may ask for.
-FEWEST_WINDOWS = 404
+
+def num_points(config: Config) -> int:
+    """Points of all devices together, `N P`, in every partition."""
+    return config.num_devices * config.points_per_device
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class Points:
-    """All points of a data set on the accelerator, sorted by class.
-
-    Attributes:
-        x: [n, ...] uint8 or float32, as in the data set.
-        y: [n] int32, class.
-        mean: [] float32, mean of all bytes of images; 0 for other inputs.
-        deviation: [] float32, standard deviation of all bytes of images; 1 for other inputs.
-        sizes: points of each class. Static.
-    """
-
-    x: Array
-    y: Array
-    mean: Array
-    deviation: Array
-    sizes: tuple[int, ...] = field(metadata={"static": True})
-
-    @property
-    def bits_per_point(self) -> float:
-        """Size of a point when it is sent: 8 bits a byte of an image, 64 a complex sample."""
-        return 8.0 * self.x.dtype.itemsize * int(np.prod(self.x.shape[1:]))
-
-
-def arrange(dataset: Dataset, config: Config) -> Points:
-    """Sorts the points of a data set by class and puts them on the accelerator, once for all runs.
-
-    Args:
-        dataset: any labelled data set.
-        config: a validated config; its `num_classes` must be that of the data set.
-
-    Returns:
-        The points.
-
-    Raises:
-        ValueError: config and data set differ in the number of classes, a label has no class, or a class has
-            too few points for the config.
-    """
-    x, y = dataset.x, dataset.y
-    if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer) or len(x) != len(y) or len(y) == 0:
-        raise ValueError(
-            f"{dataset.name} must have one whole label per point; "
-            f"got x {x.dtype} {x.shape} and y {y.dtype} {y.shape}"
-        )
-    if not np.issubdtype(x.dtype, np.number):
-        raise ValueError(f"points of {dataset.name} must be numbers; got {x.dtype}")
-    if dataset.num_classes != config.num_classes:
-        raise ValueError(
-            f"num_classes must be {dataset.num_classes}, the classes of {dataset.name}; got {config.num_classes}"
-        )
-    if dataset.y.min() < 0 or dataset.y.max() >= dataset.num_classes:
-        raise ValueError(
-            f"labels of {dataset.name} must be in 0..{dataset.num_classes - 1}; "
-            f"got {dataset.y.min()}..{dataset.y.max()}"
-        )
-    sizes = tuple(int(size) for size in np.bincount(dataset.y, minlength=dataset.num_classes))
-    check_supply(np.array(sizes), dataset.class_names, config)
-    order = np.argsort(dataset.y, kind="stable")
-    mean, deviation = _moments(dataset.x)
-    return Points(
-        x=jnp.asarray(dataset.x[order]),
-        y=jnp.asarray(dataset.y[order], jnp.int32),
-        mean=jnp.float32(mean),
-        deviation=jnp.float32(deviation),
-        sizes=sizes,
-    )
-
-
-def _moments(x: np.ndarray) -> tuple[float, float]:
-    """Mean and standard deviation of all bytes of images; 0 and 1, which change nothing, for other inputs."""
-    if x.dtype != np.uint8:
-        return 0.0, 1.0
-    # In blocks: the count of bytes takes eight times the memory of what it counts.
-    blocks = np.array_split(x.reshape(-1), -(-x.size // 2**22))
-    share = sum(np.bincount(block, minlength=256) for block in blocks) / x.size
-    mean = share @ np.arange(256)
-    return float(mean), float(np.sqrt(share @ (np.arange(256) - mean) ** 2)) or 1.0
-
-
-def inputs(points: Points, numbers: Array) -> Array:
-    """Inputs of a model: images are standardised where they are used, so that bytes stay bytes at rest.
-
-    Args:
-        points: all points.
-        numbers: [...] int32, numbers of points.
-
-    Returns:
-        [..., *shape of a point] float32; images with mean 0 and standard deviation 1 over the data set, other
-        inputs as they are.
-    """
-    return (points.x[numbers].astype(jnp.float32) - points.mean) / points.deviation
+def num_decks(config: Config) -> int:
+    """Decks from which all devices are served; no class is dealt more often."""
+    return -(-config.num_devices // (config.num_classes // config.classes_per_device))
 
 
 def deal_classes(key: Array, config: Config) -> Array:
@@ -132,113 +44,108 @@ def deal_classes(key: Array, config: Config) -> Array:
     return decks.reshape(-1, config.classes_per_device)[: config.num_devices]
 
 
-def class_counts(hands: Array, config: Config) -> Array:
-    """Splits the points of a device over its classes as evenly as whole points go.
+def k_classes(key: Array, config: Config) -> Array:
+    """The paper's partition: `classes_per_device` classes a device, its points split evenly over them.
 
     Args:
-        hands: [N, k] int32, the classes of each device.
+        key: key of the run.
         config: `points_per_device` P; the first `P mod k` classes of a hand get one point more.
 
     Returns:
         `D`, [N, L] int32; every row sums to P.
     """
+    return hand_counts(deal_classes(key, config), config)
+
+
+def hand_counts(hands: Array, config: Config) -> Array:
+    """Points of each class, [N, L] int32, from the classes [N, k] of each device; see `k_classes`."""
     share, extra = divmod(config.points_per_device, config.classes_per_device)
     points = share + (jnp.arange(config.classes_per_device) < extra)
     is_held = jax.nn.one_hot(hands, config.num_classes, dtype=jnp.int32)
     return jnp.sum(is_held * points[None, :, None], axis=1)
 
 
-def num_decks(config: Config) -> int:
-    """Decks from which all devices are served; no class is dealt more often."""
-    return -(-config.num_devices // (config.num_classes // config.classes_per_device))
+def pool_sizes(config: Config) -> np.ndarray:
+    """Points of each class that all devices share where no decks are dealt, [L] int, as even as they go."""
+    share, extra = divmod(num_points(config), config.num_classes)
+    return share + (np.arange(config.num_classes) < extra)
+
+
+def dirichlet(key: Array, config: Config) -> Array:
+    """Each class is dealt over the devices by shares drawn from a Dirichlet distribution; sizes differ.
+
+    Args:
+        key: key of the run.
+        config: `concentration` alpha: near 0 a class goes to one device, at infinity to all in equal parts.
+
+    Returns:
+        `D`, [N, L] int32; column l sums to `pool_sizes[l]`, all to `N P`. A device may be left without a point.
+    """
+    alpha = jnp.full(config.num_devices, config.concentration, jnp.float32)
+    share = jax.random.dirichlet(at(key, Stream.PARTITION), alpha, (config.num_classes,))
+    size = jnp.asarray(pool_sizes(config), jnp.int32)[:, None]
+    # Rounding the running sum keeps every part within one point of its share, and the sum exact.
+    end = jnp.minimum(jnp.rint(jnp.cumsum(share, axis=1) * size).astype(jnp.int32), size)
+    end = end.at[:, -1].set(size[:, 0])
+    return jnp.diff(end, axis=1, prepend=0).T
+
+
+def shards(key: Array, config: Config) -> Array:
+    """The points, sorted by class, are cut into equal shards; each device gets some of them at random.
+
+    Args:
+        key: key of the run.
+        config: `shards_per_device`, a divisor of `points_per_device` P.
+
+    Returns:
+        `D`, [N, L] int32; every row sums to P.
+    """
+    label = np.repeat(np.arange(config.num_classes), pool_sizes(config))
+    of_shard = label.reshape(config.num_devices * config.shards_per_device, -1)
+    counts = jnp.asarray((of_shard[:, :, None] == np.arange(config.num_classes)).sum(1), jnp.int32)
+    dealt = jax.random.permutation(at(key, Stream.PARTITION), counts)
+    return jnp.sum(dealt.reshape(config.num_devices, config.shards_per_device, -1), axis=1)
+
+
+def iid(key: Array, config: Config) -> Array:
+    """All points are shuffled and dealt in equal numbers.
+
+    Args:
+        key: key of the run.
+        config: `points_per_device` P.
+
+    Returns:
+        `D`, [N, L] int32; every row sums to P.
+    """
+    label = np.repeat(np.arange(config.num_classes, dtype=np.int32), pool_sizes(config))
+    dealt = jax.random.permutation(at(key, Stream.PARTITION), jnp.asarray(label)).reshape(config.num_devices, -1)
+    device = jnp.arange(config.num_devices)[:, None]
+    return jnp.zeros((config.num_devices, config.num_classes), jnp.int32).at[device, dealt].add(1)
+
+
+PARTITIONS: dict[str, Callable[[Array, Config], Array]] = {
+    "k_classes": k_classes,
+    "dirichlet": dirichlet,
+    "shards": shards,
+    "iid": iid,
+}
+
+
+def class_counts(key: Array, config: Config) -> Array:
+    """Deals points to the devices by the partition that the config names.
+
+    Args:
+        key: key of the run.
+        config: `partition` and its settings.
+
+    Returns:
+        `D`, [N, L] int32, points of each class; they sum to `N P`.
+    """
+    return PARTITIONS[config.partition](key, config)
 
 
 def most_points_asked(config: Config) -> int:
     """Upper bound of the points of one class that all devices together may ask for."""
+    if config.partition != "k_classes":
+        return int(pool_sizes(config).max())
     return num_decks(config) * -(-config.points_per_device // config.classes_per_device)
-
-
-def windows_per_key(config: Config) -> int:
-    """Radio windows of each modulation and SNR: enough for the paper's setting, more if the devices ask for more.
-
-    A fixed number for all small settings keeps their held-out points the same.
-    """
-    num_snrs = sum(snr >= config.min_snr for snr in range(-20, 20, 2))
-    # One more than the share says: the held-out part is rounded.
-    needed = most_points_asked(config) / (1.0 - config.test_fraction) + 1.0
-    return max(FEWEST_WINDOWS * 10 // num_snrs, int(np.ceil(needed / num_snrs)))
-
-
-def held_out_sizes(sizes: np.ndarray, config: Config) -> np.ndarray:
-    """Held-out points of each class, [L] int: `test_fraction` of the class, rounded."""
-    return np.rint(np.asarray(sizes) * config.test_fraction).astype(int)
-
-
-def check_supply(sizes: np.ndarray, class_names: tuple[str, ...], config: Config) -> None:
-    """Checks that every class has the training points that the devices may ask for.
-
-    Args:
-        sizes: [L] int, points of each class in the data set.
-        class_names: `L` names.
-        config: the completed config.
-
-    Raises:
-        ValueError: names the class, the points asked and the points available; or no point of a class is held out.
-    """
-    asked = most_points_asked(config)
-    for name, available in zip(class_names, sizes - held_out_sizes(sizes, config), strict=True):
-        if asked > available:
-            raise ValueError(
-                f"points_per_device={config.points_per_device} for num_devices={config.num_devices} asks for up to "
-                f"{asked} training points of class {name!r}; {available} are available"
-            )
-    if held_out_sizes(sizes, config).min() < 1:
-        raise ValueError(f"test_fraction={config.test_fraction} leaves a class without a held-out point")
-
-
-def labels(sizes: tuple[int, ...]) -> np.ndarray:
-    """Class of each point of a data set that is sorted by class, [n] int32."""
-    return np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
-
-
-def split(key: Array, sizes: tuple[int, ...], config: Config) -> tuple[Array, Array]:
-    """Shuffles each class and holds out the first `test_fraction` of it.
-
-    Args:
-        key: key of the run.
-        sizes: points of each class; the points of the data set are sorted by class.
-        config: `test_fraction`.
-
-    Returns:
-        `(test, train)`: int32 numbers of points, each sorted by class and shuffled within a class.
-    """
-    label = jnp.asarray(labels(sizes))
-    bits = jax.random.bits(at(key, Stream.SPLIT), label.shape)
-    point = jnp.arange(label.shape[0], dtype=jnp.int32)
-    _, _, shuffled = jax.lax.sort((label, bits, point), num_keys=2)
-    held_out = held_out_sizes(np.array(sizes), config)
-    is_test = np.concatenate([np.arange(size) < held for size, held in zip(sizes, held_out, strict=True)])
-    return shuffled[np.flatnonzero(is_test)], shuffled[np.flatnonzero(~is_test)]
-
-
-def assign(train: Array, counts: Array, sizes: tuple[int, ...], config: Config) -> Array:
-    """Gives each device its points: no point to two devices, each device's points sorted by class.
-
-    Args:
-        train: [n] int32, numbers of the training points, sorted by class and shuffled within a class.
-        counts: `D`, [N, L] int32, points that each device gets of each class.
-        sizes: points of each class in the data set.
-        config: `points_per_device` P.
-
-    Returns:
-        [N, P] int32, numbers of points.
-    """
-    left = np.array(sizes) - held_out_sizes(np.array(sizes), config)
-    class_start = jnp.asarray(np.concatenate([[0], np.cumsum(left)[:-1]]), jnp.int32)
-    end = jnp.cumsum(counts, axis=1)
-    # A device's first point of a class comes after those of the devices before it.
-    first = class_start[None, :] + jnp.cumsum(counts, axis=0) - counts
-    slot = jnp.arange(config.points_per_device, dtype=jnp.int32)
-    label = jnp.sum(slot[None, :, None] >= end[:, None, :], axis=-1)
-    rank = slot[None, :] - jnp.take_along_axis(end - counts, label, axis=1)
-    return train[jnp.take_along_axis(first, label, axis=1) + rank]

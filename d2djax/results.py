@@ -15,6 +15,7 @@ import numpy as np
 
 from d2djax.config import Config
 from d2djax.data import Dataset
+from d2djax.energy import BITS_PER_NUMBER
 
 if TYPE_CHECKING:
     import xarray
@@ -52,10 +53,14 @@ def manifest(
     }
 
 
-def _variables(config: Config, graphs: Any, learning: Any) -> dict[str, tuple[tuple[str, ...], np.ndarray, dict]]:
+def _variables(
+    config: Config, graphs: Any, learning: Any, num_parameters: int
+) -> dict[str, tuple[tuple[str, ...], np.ndarray, dict]]:
     """(dimensions, values, attributes) of every variable."""
     per_method = ("run", "method")
     network, links = graphs.network, "transmitter of each device; itself where it has no link"
+    num_uploads = config.num_devices - config.num_stragglers
+    upload_bits = np.full(graphs.state.shape, num_uploads * num_parameters * BITS_PER_NUMBER)
     found = {
         "status": (per_method, _status(config.methods, graphs, learning), "1", STATUS),
         "position": (("run", "device", "axis"), graphs.place, "m", "place of each device at the exchange"),
@@ -67,6 +72,7 @@ def _variables(config: Config, graphs: Any, learning: Any) -> dict[str, tuple[tu
         "exchange_energy": (per_method, graphs.exchange_energy, "J", "energy of the exchange before training"),
         "control_energy": (per_method, graphs.control_energy, "J", "energy of the messages that agree on it"),
         "upload_energy": (("run",), graphs.upload_energy, "J", "energy of the uploads of one aggregation"),
+        "upload_bits": (("run",), upload_bits, "bit", "bits sent to the server for one aggregation"),
         "points_moved": (per_method, graphs.points_moved, "point", "points that changed their device"),
     }
     by_class = "share of each class's held-out points that the global model classifies right"
@@ -108,6 +114,7 @@ def label(
     dataset: Dataset,
     graphs: Any,
     learning: Any,
+    num_parameters: int,
     about: dict[str, Any],
 ) -> xarray.Dataset:
     """Names every array of a batch of runs.
@@ -118,6 +125,7 @@ def label(
         dataset: names the classes.
         graphs: `simulation.Graphs` with a leading run axis.
         learning: `federated.Learning`, fields [R, M, rounds].
+        num_parameters: numbers in the model.
         about: the manifest, kept as JSON in `attrs["manifest"]`.
 
     Returns:
@@ -141,7 +149,9 @@ def label(
         episodes = np.arange(config.record_every, config.num_episodes + 1, config.record_every)
         coordinates["episode"] = ("episode", episodes, {"units": "episode"})
     attributes = {"title": f"d2djax run on {dataset.name}", "manifest": json.dumps(about, sort_keys=True)}
-    return xarray.Dataset(_variables(config, graphs, learning), coords=coordinates, attrs=attributes)
+    return xarray.Dataset(
+        _variables(config, graphs, learning, num_parameters), coords=coordinates, attrs=attributes
+    )
 
 
 def save(dataset: xarray.Dataset, path: str | os.PathLike[str]) -> Path:

@@ -13,14 +13,15 @@ from rich.console import Console
 
 from d2djax import machine, results
 from d2djax.batch import as_numbers, map_runs
-from d2djax.config import Config, validate
+from d2djax.config import Config
 from d2djax.data import Dataset, load
 from d2djax.federated import Recipe, train
 from d2djax.models import check_model, make_model
-from d2djax.partition import Points, arrange, windows_per_key
+from d2djax.points import Points, arrange, windows_per_key
 from d2djax.progress import stage
 from d2djax.rng import run_key
 from d2djax.simulation import Sizes, prepare, sizes_of
+from d2djax.validation import validate
 
 if TYPE_CHECKING:
     import xarray
@@ -112,10 +113,10 @@ def run(
     check_model(recipe.model, points)
     if console:
         console.print(f"data: {dataset.name}, {len(dataset.y):,} points, {dataset.source}")
-    traced = as_numbers(config)
+    traced, sizes = as_numbers(config), sizes_of(points, recipe)
     with stage(console, "discovery", len(run_seeds)) as advance:
         graphs, holding, test = map_runs(
-            _prepare_run, traced, {"seed": run_seeds}, sizes_of(points, recipe), width=width, advance=advance
+            _prepare_run, traced, {"seed": run_seeds}, sizes, width=width, advance=advance
         )
     # One unit of training is one method of one run: all methods of all runs share one program.
     num_methods = len(config.methods)
@@ -128,4 +129,4 @@ def run(
         learning = map_runs(_train_run, (traced, points), unit, recipe, width=width, advance=advance)
     learning = jax.tree.map(lambda leaf: leaf.reshape(len(run_seeds), num_methods, *leaf.shape[1:]), learning)
     manifest = results.manifest(config, run_seeds, dataset, machine.describe(), time.perf_counter() - started)
-    return results.label(config, run_seeds, dataset, graphs, learning, manifest)
+    return results.label(config, run_seeds, dataset, graphs, learning, sizes.num_parameters, manifest)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from d2djax import baselines, energy, partition
+from d2djax import baselines, energy
 from d2djax.channel import places
 from d2djax.config import Config, initial_value
 from d2djax.discovery import Discovery, History, discover, summarise
@@ -18,6 +18,7 @@ from d2djax.episode import play
 from d2djax.federated import Learning, Recipe, train
 from d2djax.models import count_parameters, make_model
 from d2djax.network import Network, make_network
+from d2djax.points import Points, assign, labels, split
 from d2djax.policy import probabilities, sample
 from d2djax.rng import Stream, at, uniform_integer
 from d2djax.transfer import Holding, floor_points, pool, transfer, whole_points
@@ -127,10 +128,10 @@ def _exchange(
     )
 
 
-def _pool(key: Array, points: Array, sizes: tuple[int, ...]) -> _Moved:
+def _pool(key: Array, points: Array, sizes: tuple[int, ...], config: Config) -> _Moved:
     """Deals all points anew; nothing is sent, since no exchange of the paper does this."""
-    holding = pool(key, points)
-    label = jnp.asarray(partition.labels(sizes))[holding.points].reshape(points.shape)
+    holding = pool(key, points, config.num_devices)
+    label = jnp.asarray(labels(sizes))[holding.points].reshape(config.num_devices, -1)
     counts = jnp.sum(jax.nn.one_hot(label, len(sizes), dtype=jnp.int32), axis=1)
     return _Moved(holding, counts, jnp.int32(0), jnp.float32(jnp.nan))
 
@@ -159,7 +160,7 @@ class Sizes:
     num_parameters: int
 
 
-def sizes_of(points: partition.Points, recipe: Recipe) -> Sizes:
+def sizes_of(points: Points, recipe: Recipe) -> Sizes:
     """The sizes of a data set and a recipe."""
     return Sizes(points.sizes, points.bits_per_point, count_parameters(recipe.model, points))
 
@@ -176,15 +177,15 @@ def prepare(key: Array, config: Config, sizes: Sizes) -> tuple[Graphs, Holding, 
         The graphs, each method's holding (fields with a leading axis M) and the held-out points [n].
     """
     network = make_network(key, config)
-    test, spare = partition.split(key, sizes.classes, config)
-    points = partition.assign(spare, network.counts, sizes.classes, config)
+    test, spare = split(key, sizes.classes, config)
+    points = assign(spare, network.counts, sizes.classes, config)
     state = uniform_integer(at(key, Stream.DEPLOYMENT), (), config.num_states)
     place = places(key, network.position, config)[state]
     found = {method: DISCOVERIES[method](key, network, config) for method in config.methods}
     links = {method: _deployed(key, found[method], config) for method in config.methods}
     moved = _stack(
         [
-            _pool(key, points, sizes.classes)
+            _pool(key, points, sizes.classes, config)
             if method == "pooled"
             else _exchange(key, network, place, points, links[method][state], state, sizes.bits_per_point, config)
             for method in config.methods
@@ -217,7 +218,7 @@ def prepare(key: Array, config: Config, sizes: Sizes) -> tuple[Graphs, Holding, 
     return graphs, moved.holding, test
 
 
-def simulate(key: Array, config: Config, points: partition.Points, recipe: Recipe | None = None) -> Result:
+def simulate(key: Array, config: Config, points: Points, recipe: Recipe | None = None) -> Result:
     """Runs the whole of one run: network, graphs, exchange and federated training of every method.
 
     All methods share the network, the split, the first model and the stream of minibatches, so their

@@ -57,27 +57,70 @@ def paired_differences(values: xarray.DataArray, reference: str = "none") -> xar
     return difference.drop_sel(method=reference)
 
 
-def steps_to_accuracy(results: xarray.Dataset, target: float) -> xarray.DataArray:
-    """Local steps until the global model first reaches an accuracy, (run, method); infinite if it never does."""
-    reached = results["accuracy"] >= target
-    return results["round"].where(reached).min("round").fillna(np.inf)
-
-
-def energy_to_accuracy(results: xarray.Dataset, target: float) -> xarray.DataArray:
-    """Energy until the global model first reaches an accuracy: the exchange once, then uploads (Section IV-B).
+def cost_to_accuracy(results: xarray.Dataset, target: float | xarray.DataArray) -> xarray.Dataset:
+    """What it takes until the global model first reaches an accuracy (Section IV-B).
 
     Args:
         results: of `d2djax.run`.
-        target: accuracy in [0, 1].
+        target: accuracy in [0, 1]; an array gives its dimensions to the result, one over `run` is a target for
+            each run, such as the accuracy that one method ends with.
 
     Returns:
-        (run, method) in joules; infinite if the target is never reached, else NaN for `pooled`, whose exchange
-        has no energy. The messages that agree on the exchange are not in it: see `control_energy`.
+        (run, method) and the other dimensions of the target: `steps` of local training, `aggregations`,
+        `uplink` in bits and `energy` in joules: the exchange once, then the uploads. All are infinite if the
+        target is never reached; else the energy is NaN for `pooled`, whose exchange has none. The messages that
+        agree on the exchange are not in it: see `control_energy`.
     """
     config = json.loads(results.attrs["manifest"])["config"]
     interval = 1 if config["scheme"] == "fedsgd" else config["aggregation_interval"]
-    num_aggregations = steps_to_accuracy(results, target) / interval
-    energy = results["exchange_energy"] + num_aggregations * results["upload_energy"]
+    reached = results["accuracy"] >= target
+    steps = results["round"].where(reached).min("round").fillna(np.inf)
+    aggregations = steps / interval
+    energy = results["exchange_energy"] + aggregations * results["upload_energy"]
     # A target that is never reached is infinitely far, also for `pooled`, whose exchange has no energy.
-    energy = energy.where(np.isfinite(num_aggregations), np.inf)
-    return energy.assign_attrs(units="J", long_name=f"energy to accuracy {target}")
+    energy = energy.where(np.isfinite(steps), np.inf)
+    # Uploads of no bits at all (every device straggles) never reach a target, however long they go on.
+    uplink = (aggregations * results["upload_bits"]).where(np.isfinite(steps), np.inf)
+    dimensions = ["run", "method", *(name for name in steps.dims if name not in ("run", "method"))]
+    values = {
+        "steps": (steps, "local step", "local steps"),
+        "aggregations": (aggregations, "1", "aggregations"),
+        "uplink": (uplink, "bit", "bits sent to the server"),
+        "energy": (energy, "J", "energy of the exchange and the uploads"),
+    }
+    import xarray
+
+    return xarray.Dataset(
+        {
+            name: value.transpose(*dimensions).assign_attrs(
+                units=unit, long_name=f"{meaning} to the target accuracy"
+            )
+            for name, (value, unit, meaning) in values.items()
+        }
+    )
+
+
+def ratio_to(values: xarray.DataArray, reference: str = "none", *, level: float = 0.95) -> dict[str, tuple]:
+    """Geometric mean over runs of each method's value over that of the reference in the same run.
+
+    Args:
+        values: (run, method), positive, such as the energy to a target.
+        reference: name of a method in `values`.
+        level: of Student's confidence interval, reckoned on the logarithms.
+
+    Returns:
+        For each other method `(ratio, low, high, runs)`, where `runs` counts those in which both are finite;
+        the others, in which one of the two never reaches its target, are left out.
+
+    Raises:
+        ValueError: the reference was not run.
+    """
+    found = {}
+    finite = values.where(np.isfinite(values))
+    logarithms = paired_differences(finite.copy(data=np.log(finite.values)), reference)
+    for method in logarithms["method"].values:
+        one = logarithms.sel({"method": method}).values
+        one = one[np.isfinite(one)]
+        mean, low, high = interval(one, level=level) if one.size else (np.nan,) * 3
+        found[str(method)] = (float(np.exp(mean)), float(np.exp(low)), float(np.exp(high)), one.size)
+    return found

@@ -10,6 +10,7 @@ from jax import Array
 
 from d2djax.config import Config
 from d2djax.messages import Exchange
+from d2djax.points import cell_starts
 from d2djax.rng import Stream, at
 
 
@@ -21,7 +22,7 @@ class Holding:
     A ragged partition in fixed shapes: every point stands in exactly one place, whatever the sizes.
 
     Attributes:
-        points: [N * P] int32, numbers of points, device after device.
+        points: [N P] int32, numbers of points, device after device.
         start: [N] int32, where each device's stretch begins.
         size: `|D-hat|`, [N] int32, points that each device holds.
     """
@@ -77,39 +78,40 @@ def transfer(points: Array, counts: Array, links: Array, received: Array) -> Hol
     a random subset. Receivers of one transmitter are served in the order of their index.
 
     Args:
-        points: [N, P] int32, numbers of points; each device's row sorted by class.
-        counts: `D`, [N, L] int32, points of each class in each row.
+        points: [N P] int32, numbers of points, device after device, each device's sorted by class.
+        counts: `D`, [N, L] int32, points of each class that each device has.
         links: [N] int32.
         received: [N, L] int32, points that each device receives; a transmitter's sum never exceeds its counts.
 
     Returns:
         The holding after the exchange.
     """
-    num_devices, per_device = points.shape
+    num_devices, total = counts.shape[0], points.shape[0]
     device = jnp.arange(num_devices, dtype=jnp.int32)
-    class_start = jnp.cumsum(counts, axis=1) - counts
-    first = per_device * links[:, None] + class_start[links] + _offset_in_class(links, received)
-    # Along the row-major list of points the new owner is constant but for steps where a receiver's share
+    first = cell_starts(counts)[links] + _offset_in_class(links, received)
+    # Along the list of points the new owner is constant but for steps where a receiver's share
     # begins and ends: the running sum of these steps is the difference between new owner and old.
     step = jnp.broadcast_to((device - links)[:, None], received.shape)
-    change = jnp.zeros(num_devices * per_device + 1, jnp.int32).at[first].add(step).at[first + received].add(-step)
-    owner = jnp.repeat(device, per_device) + jnp.cumsum(change)[:-1]
+    change = jnp.zeros(total + 1, jnp.int32).at[first].add(step).at[first + received].add(-step)
+    before = jnp.repeat(device, jnp.sum(counts, axis=1), total_repeat_length=total)
+    owner = before + jnp.cumsum(change)[:-1]
     order = jnp.argsort(owner, stable=True)
     size = jnp.zeros(num_devices, jnp.int32).at[owner].add(1)
-    return Holding(points.reshape(-1)[order], jnp.cumsum(size) - size, size)
+    return Holding(points[order], jnp.cumsum(size) - size, size)
 
 
-def pool(key: Array, points: Array) -> Holding:
+def pool(key: Array, points: Array, num_devices: int) -> Holding:
     """Deals all points anew, i.i.d. and in equal numbers: the upper bound of what any exchange can reach.
 
     Args:
         key: key of the run.
-        points: [N, P] int32, numbers of points.
+        points: [N P] int32, numbers of points.
+        num_devices: `N`.
 
     Returns:
         A holding of P points for every device.
     """
-    num_devices, per_device = points.shape
-    dealt = jax.random.permutation(at(key, Stream.POOL), points.reshape(-1))
+    per_device = points.shape[0] // num_devices
+    dealt = jax.random.permutation(at(key, Stream.POOL), points)
     start = per_device * jnp.arange(num_devices, dtype=jnp.int32)
     return Holding(dealt, start, jnp.full(num_devices, per_device, jnp.int32))

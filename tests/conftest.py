@@ -4,10 +4,11 @@ import jax
 import numpy as np
 import pytest
 
-from d2djax.config import Config, validate
+from d2djax.config import Config
 from d2djax.data.types import Dataset
 from d2djax.network import make_network
 from d2djax.rng import run_key
+from d2djax.validation import validate
 
 # Compiling is most of what these tests take; XLA's full optimisation makes it several times as long, and
 # programs this small no faster. JAX reads this when it first compiles; a level that is set already stays.

@@ -400,11 +400,52 @@ def cells(line):
     return [cell.strip() for cell in line.replace("│", "|").replace("┃", "|").strip("|").split("|")]
 
 
+def rows_of(out):
+    return {row[0]: row for row in map(cells, out.splitlines()) if row[0] in ("none", "uniform", "rl")}
+
+
+def test_costs_to_the_accuracy_of_none(toy):
+    folder, out, _ = toy
+    found = results.read(folder / "results.zarr")
+    rows = rows_of(out.split("to the accuracy")[1])
+    assert set(rows) == {"none", "uniform", "rl"}
+    accuracy = found["accuracy"].transpose("run", "method", "round").values
+    for number, name in enumerate(["none", "uniform", "rl"]):
+        steps = []
+        for run in range(2):
+            target = accuracy[run, 0, -1]
+            steps += [
+                [
+                    step
+                    for step, value in zip(found["round"].values, accuracy[run, number], strict=True)
+                    if value >= target
+                ]
+            ]
+        reached = [first[0] for first in steps if first]
+        assert rows[name][1] == f"{len(reached)}/2"
+        if reached:
+            assert rows[name][2] == f"{np.mean(reached):.0f}"
+            bits = np.mean(reached) / json.loads(found.attrs["manifest"])["config"]["aggregation_interval"]
+            assert rows[name][3] == f"{bits * found['upload_bits'].values[0] / 1e6:.0f}"
+
+
+def test_download_says_where_the_files_are(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr("d2djax.data.download", lambda name, folder, progressbar: folder / name)
+    cli.main(["download", "cifar10", "--data-dir", str(tmp_path)])
+    assert capsys.readouterr().out == f"cifar10: {tmp_path / 'cifar10'}\n"
+
+
+def test_download_that_fails_is_one_line(capsys, tmp_path):
+    taken = tmp_path / "taken"
+    taken.write_text("")
+    one_line(refused(capsys, "download", "fashion_mnist", "--data-dir", taken), taken, "by hand")
+
+
 def test_table_holds_every_method(toy):
     folder, out, _ = toy
     found = results.read(folder / "results.zarr")
     accuracy = found["accuracy"].sel({"method": ["none", "uniform", "rl"]}).values
-    rows = {row[0]: row for row in map(cells, out.splitlines()) if row[0] in ("none", "uniform", "rl")}
+    rows = rows_of(out.split("to the accuracy")[0])
     assert set(rows) == {"none", "uniform", "rl"}
     for number, (name, row) in enumerate(rows.items()):
         assert row[1].startswith(f"{accuracy[:, number, -1].mean():.4f}"), name

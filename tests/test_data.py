@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from d2djax import data
-from d2djax.data import DataError, cifar, idx, pickles, rml2016, tfds, tfrecord
+from d2djax.data import DataError, cifar, idx, pickles, rml2016, tfrecord
 
 SHARED = Path(os.environ.get("D2DJAX_SHARED_DATA") or Path(__file__).parents[2] / "shared" / "data")
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason=f"no shared data in {SHARED} (D2DJAX_SHARED_DATA)")
@@ -190,8 +190,9 @@ def test_unknown_name_and_options_are_named(tmp_path):
 
 @pytest.mark.parametrize("name", ["fashion_mnist", "cifar10"])
 def test_nothing_found_says_what_to_do(name, tmp_path):
-    fails(name, None, tmp_path / "home" / ".cache" / "d2djax" / name, "d2djax[tf]", "dataset_info.json")
-    fails(name, tmp_path / "none", tmp_path / "none", "(missing)", "prepare(")
+    searched = tmp_path / "home" / ".cache" / "d2djax" / name
+    fails(name, None, searched, "dataset_info.json", f"d2djax download {name} --data-dir ~/.cache/d2djax")
+    fails(name, tmp_path / "none", tmp_path / "none", "(missing)", f"--data-dir {tmp_path / 'none'}")
     fails("fashion_mnist", None, "dataset-fashion-mnist", tmp_path / "debian")
 
 
@@ -214,14 +215,6 @@ def test_radioml_is_made_in_process():
     assert (made.x.shape, made.x.dtype, made.y.dtype) == ((10, 2, 128), np.float32, np.int32)
     assert made.class_names == ("BPSK", "QPSK") and made.num_classes == 2
     fails("radioml", None, "'FM'", modulations=["FM"])
-
-
-def test_prepare_needs_tensorflow(tmp_path, monkeypatch):
-    with pytest.raises(DataError, match="radioml"):
-        data.prepare("radioml", tmp_path)
-    monkeypatch.setattr(tfds.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(DataError, match=r"pip install 'd2djax\[tf\]'"):
-        data.prepare("cifar10", tmp_path)
 
 
 # --- Fashion-MNIST, IDX ---

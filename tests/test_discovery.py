@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from strategies import exchanges, first_appearance, indices
 
 from d2djax import baselines, policy
-from d2djax.config import Config, initial_value, score_fraction, validate
+from d2djax.config import Config, initial_value, score_fraction
 from d2djax.discovery import History, discover, summarise
 from d2djax.episode import play
 from d2djax.network import Network, make_network
 from d2djax.rng import Stream, at, run_key
+from d2djax.validation import validate
 
 CURVES = tuple(field.name for field in fields(History))
 traces = []

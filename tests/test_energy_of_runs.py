@@ -68,19 +68,54 @@ def results(scheme):
             "accuracy": (("run", "method", "round"), [[[0.1, 0.5, 0.4], [0.5, 0.6, 0.7]]]),
             "exchange_energy": (("run", "method"), [[0.0, 3.0]]),
             "upload_energy": ("run", [2.0]),
+            "upload_bits": ("run", [800]),
         },
         coords={"method": ["none", "rl"], "round": [10, 20, 30]},
         attrs={"manifest": json.dumps(config)},
     )
 
 
-def test_energy_to_a_target():
+def test_costs_to_a_target():
     # none reaches 0.5 after two aggregations of 2 J, rl after one and 3 J of exchange; none never reaches 0.6.
     found = results("fedavg")
-    np.testing.assert_allclose(statistics.energy_to_accuracy(found, 0.5), [[4.0, 5.0]])
-    np.testing.assert_allclose(statistics.energy_to_accuracy(found, 0.6), [[np.inf, 7.0]])
-    np.testing.assert_allclose(statistics.steps_to_accuracy(found, 0.6), [[np.inf, 20]])
+    easy, hard = statistics.cost_to_accuracy(found, 0.5), statistics.cost_to_accuracy(found, 0.6)
+    np.testing.assert_allclose(easy["energy"], [[4.0, 5.0]])
+    np.testing.assert_allclose(easy["aggregations"], [[2, 1]])
+    np.testing.assert_allclose(easy["uplink"], [[1600, 800]])
+    np.testing.assert_allclose(hard["energy"], [[np.inf, 7.0]])
+    np.testing.assert_allclose(hard["steps"], [[np.inf, 20]])
+    np.testing.assert_allclose(hard["uplink"], [[np.inf, 1600]])
+
+
+def test_several_targets_and_one_for_each_run():
+    found = results("fedavg")
+    targets = xarray.DataArray([0.5, 0.6], dims="target", coords={"target": [0.5, 0.6]})
+    many = statistics.cost_to_accuracy(found, targets)
+    assert many["energy"].dims == ("run", "method", "target")
+    np.testing.assert_allclose(many["energy"], [[[4.0, np.inf], [5.0, 7.0]]])
+    own = found["accuracy"].sel({"method": "none"}).isel(round=-1, drop=True)
+    np.testing.assert_allclose(statistics.cost_to_accuracy(found, own)["steps"], [[20, 10]])
 
 
 def test_fedsgd_uploads_at_every_step():
-    np.testing.assert_allclose(statistics.energy_to_accuracy(results("fedsgd"), 0.5), [[40.0, 23.0]])
+    found = statistics.cost_to_accuracy(results("fedsgd"), 0.5)
+    np.testing.assert_allclose(found["energy"], [[40.0, 23.0]])
+    np.testing.assert_allclose(found["uplink"], [[16000, 8000]])
+
+
+def test_uploads_of_nothing_never_reach_a_target():
+    found = results("fedavg").assign(upload_bits=("run", [0]), upload_energy=("run", [0.0]))
+    hard = statistics.cost_to_accuracy(found, 0.9)
+    assert np.isinf(hard["uplink"]).all() and np.isinf(hard["energy"]).all()
+
+
+def test_ratio_is_geometric_and_leaves_out_what_is_never_reached():
+    values = xarray.DataArray(
+        [[2.0, 1.0], [8.0, 1.0], [4.0, np.inf], [np.inf, np.inf]],
+        dims=("run", "method"),
+        coords={"method": ["none", "rl"]},
+    )
+    # Ratios 1/2 and 1/8: geometric mean 1/4; Student's t of one degree of freedom times log(2) is wide.
+    ratio, low, high, runs = statistics.ratio_to(values)["rl"]
+    assert ratio == pytest.approx(0.25) and runs == 2
+    assert low == pytest.approx(0.25 / 2**12.7062, rel=1e-4) and high == pytest.approx(0.25 * 2**12.7062, rel=1e-4)

@@ -11,9 +11,9 @@ import optax
 import oracle
 import pytest
 
-from d2djax import evaluation, federated
+from d2djax import evaluation, federated, sampling
 from d2djax.batch import as_numbers
-from d2djax.partition import Points, arrange
+from d2djax.points import Points, arrange
 from d2djax.rng import Stream, at, run_key
 from d2djax.transfer import Holding
 
@@ -41,9 +41,9 @@ def trained(key, model, points, test, holding, config):
     return federated.train(key, federated.Recipe(model), points, test, holding, config)
 
 
-drawn = jax.jit(federated.minibatch)
+drawn = jax.jit(sampling.minibatch)
 evaluated = jax.jit(evaluation.evaluate, static_argnums=0)
-participants_of = jax.jit(federated.participants)
+participants_of = jax.jit(sampling.participants)
 
 
 def hold(points, sizes):
@@ -103,7 +103,7 @@ def minibatch_points(holding, step, config):
     shape = (len(holding.size), config.batch_size)
     uniform = np.asarray(jax.random.uniform(at(KEY, Stream.MINIBATCH, step), shape))
     numbers = np.zeros(shape, int)
-    for i in range(shape[0]):
+    for i in np.flatnonzero(holding.size):
         for b in range(shape[1]):
             place = math.floor(uniform[i, b] * np.float32(holding.size[i]))
             numbers[i, b] = holding.points[holding.start[i] + place]
@@ -114,20 +114,20 @@ def replay(points, test, holding, config):
     """Sections II-A.4 and IV in loops over steps and devices; accuracy, loss, train_loss, drift per evaluation."""
     x, y = as_images(points)
     model = first_model(points)
-    num_devices, curves, train_losses, drifts = len(holding.size), [], [], []
+    num_devices, occupied, curves, train_losses, drifts = len(holding.size), holding.size > 0, [], [], []
     interval = 1 if config.scheme == "fedsgd" else config.aggregation_interval
     mu = config.proximal_weight if config.scheme == "fedprox" else 0.0
     local = [model] * num_devices
     for step in range(config.num_steps):
         batch = minibatch_points(holding, step, config)
-        for i in range(num_devices):
+        for i in np.flatnonzero(occupied):
             x_batch, y_batch = x[batch[i]], y[batch[i]]
             train_losses.append(logits_and_loss(*local[i], x_batch, y_batch)[1])
             local[i] = oracle.sgd_step(*local[i], x_batch, y_batch, config.learning_rate, mu, model)
         if (step + 1) % interval == 0:
-            middle = [oracle.weighted_average([m[part] for m in local], np.ones(num_devices)) for part in (0, 1)]
+            middle = [oracle.weighted_average([m[part] for m in local], occupied) for part in (0, 1)]
             squares = [sum(((m[part] - middle[part]) ** 2).sum() for part in (0, 1)) for m in local]
-            drifts.append(np.mean(np.sqrt(squares)))
+            drifts.append(np.mean(np.sqrt(squares)[occupied]))
             weights = np.where(np.asarray(participants_of(KEY, step // interval, config)), holding.size, 0)
             if weights.sum() > 0:
                 model = tuple(oracle.weighted_average([m[part] for m in local], weights) for part in (0, 1))
@@ -161,6 +161,14 @@ def test_schemes_and_stragglers_match_a_replay_in_loops(
     same_as_replay(points, test_points, holding, config)
     alone = same_as_replay(points, test_points, holding, replace(config, num_stragglers=5))
     assert np.isfinite(alone.loss).all()
+
+
+@pytest.mark.parametrize("scheme", ["fedavg", "fedsgd"])
+def test_devices_without_a_point_count_for_nothing(points, test_points, shuffled, config, scheme):
+    # The third and the last of them have none, as a Dirichlet partition may leave them.
+    sizes = np.array([1, 45, 0, 17, 90, 0], np.int32)
+    few = hold(shuffled[: SIZES.sum()], sizes)
+    same_as_replay(points, test_points, few, replace(config, scheme=scheme))
 
 
 def test_no_weight_in_fedprox_is_fedavg(points, test_points, holding, config):
@@ -338,7 +346,7 @@ def test_methods_share_the_draws(holding, config):
 
 def test_uniform_that_rounds_to_one_stays_on_the_device(holding, config, monkeypatch):
     monkeypatch.setattr(jax.random, "uniform", lambda key, shape: jnp.ones(shape))
-    numbers = federated.minibatch(KEY, 0, holding, config)
+    numbers = sampling.minibatch(KEY, 0, holding, config)
     last = np.asarray(holding.points)[np.asarray(holding.start + holding.size) - 1]
     np.testing.assert_array_equal(numbers, np.broadcast_to(last[:, None], numbers.shape))
 

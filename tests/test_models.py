@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from d2djax import models, partition
-from d2djax.config import validate
+from d2djax import models, points
+from d2djax.validation import validate
 
 KEY = jax.random.key(0)
 
@@ -132,7 +132,7 @@ class Normalised(nn.Module):
     ],
 )
 def test_network_that_does_not_fit_the_data_is_refused(tiny_dataset, tiny_config, model, message):
-    points = partition.arrange(tiny_dataset, tiny_config)
-    models.check_model(models.MLP(5), points)
+    arranged = points.arrange(tiny_dataset, tiny_config)
+    models.check_model(models.MLP(5), arranged)
     with pytest.raises(ValueError, match=message):
-        models.check_model(model, points)
+        models.check_model(model, arranged)

@@ -1,16 +1,12 @@
-from dataclasses import replace
-
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 
 from d2djax import partition
-from d2djax.config import Config, validate
-from d2djax.data.types import Dataset
+from d2djax.config import Config
 from d2djax.rng import run_key
+from d2djax.validation import validate
 
 # (devices, classes, classes per device): decks that come out even, decks with a rest, one hand per deck.
 DEALS = [(25, 10, 4), (25, 11, 4), (6, 5, 2), (7, 3, 3)]
@@ -31,8 +27,7 @@ def dealt(config):
     """Hands [60, N, k] and counts [60, N, L] of 60 runs."""
 
     def one(seed):
-        hands = partition.deal_classes(run_key(seed), config)
-        return hands, partition.class_counts(hands, config)
+        return partition.deal_classes(run_key(seed), config), partition.class_counts(run_key(seed), config)
 
     return jax.tree.map(np.asarray, jax.jit(jax.vmap(one))(SEEDS))
 
@@ -86,7 +81,7 @@ def test_every_device_has_its_points(deals, shape):
 
 def test_990_points_of_4_classes_are_248_248_247_247():
     config = setting(2, 11, 4, points=990)
-    counts = np.asarray(partition.class_counts(np.array([[7, 0, 10, 3], [1, 2, 3, 4]]), config))
+    counts = np.asarray(partition.hand_counts(np.array([[7, 0, 10, 3], [1, 2, 3, 4]]), config))
     expected = np.zeros((2, 11), int)
     expected[0, [7, 0, 10, 3]] = expected[1, [1, 2, 3, 4]] = [248, 248, 247, 247]
     np.testing.assert_array_equal(counts, expected)
@@ -103,190 +98,113 @@ def test_seeds_deal_differently(deals):
     assert len(np.unique(hands, axis=0)) == len(SEEDS)
 
 
-def test_arrange_sorts_by_class_and_keeps_every_point(tiny_dataset, tiny_config):
-    points = partition.arrange(tiny_dataset, tiny_config)
-    assert points.sizes == (200, 180, 210, 190, 220)
-    np.testing.assert_array_equal(points.y, partition.labels(points.sizes))
-    assert points.x.dtype == np.uint8 and points.y.dtype == np.int32
-    order = np.concatenate([np.flatnonzero(tiny_dataset.y == label) for label in range(5)])
-    np.testing.assert_array_equal(points.x, tiny_dataset.x[order])
+# --- the other partitions ---
+
+OTHERS = ["dirichlet", "shards", "iid"]
 
 
-def test_class_without_points_is_refused(tiny_config):
-    dataset = Dataset(np.zeros((3, 1), np.uint8), np.array([4, 0, 4], np.int32), tuple("abcde"), "few", "")
-    with pytest.raises(ValueError, match="training points of class 'a'; 1 are available"):
-        partition.arrange(dataset, tiny_config)
+def other(name, **fields):
+    # 7 devices x 20 points of 3 classes: 140 points, 47 of the first two classes and 46 of the last.
+    return Config(partition=name, num_devices=7, num_classes=3, points_per_device=20, shards_per_device=4, **fields)
 
 
-def test_images_are_standardised_over_all_bytes(tiny_dataset, tiny_config):
-    points = partition.arrange(tiny_dataset, tiny_config)
-    numbers = np.arange(len(tiny_dataset.y)).reshape(-1, 10)
-    x = np.asarray(partition.inputs(points, numbers))
-    assert x.dtype == np.float32 and x.shape == (*numbers.shape, *tiny_dataset.x.shape[1:])
-    # A signed byte would turn everything past 127 negative.
-    flat = np.asarray(points.x, float)
-    np.testing.assert_allclose(x.reshape(flat.shape), (flat - flat.mean()) / flat.std(), atol=1e-5)
-
-
-def test_other_inputs_pass_as_they_are(tiny_dataset, tiny_config):
-    x = tiny_dataset.x.astype(np.float32) - 300
-    dataset = Dataset(x, tiny_dataset.y, tiny_dataset.class_names, "floats", "")
-    points = partition.arrange(dataset, tiny_config)
-    np.testing.assert_array_equal(partition.inputs(points, np.arange(len(x))), points.x)
-
-
-def test_images_of_one_grey_give_zeros(tiny_dataset, tiny_config):
-    dataset = Dataset(np.full_like(tiny_dataset.x, 7), tiny_dataset.y, tiny_dataset.class_names, "grey", "")
-    points = partition.arrange(dataset, tiny_config)
-    np.testing.assert_array_equal(partition.inputs(points, np.arange(5)), 0)
-
-
-def test_data_of_another_number_of_classes_is_refused(tiny_dataset, tiny_config):
-    with pytest.raises(ValueError, match="num_classes must be 5, the classes of tiny; got 7"):
-        partition.arrange(tiny_dataset, replace(tiny_config, num_classes=7))
-
-
-SIZES = (200, 180, 210, 190, 222)
-LABELS = np.repeat(np.arange(5), SIZES)
+def counts_of(config, seeds=SEEDS):
+    draw = jax.jit(jax.vmap(lambda seed, config: partition.class_counts(run_key(seed), config), (0, None)))
+    return np.asarray(draw(seeds, jax.tree.map(jnp.asarray, config)))
 
 
 @pytest.fixture(scope="module")
-def shares(tiny_config):
-    """Counts, held-out points, training points and the points of each device, of 60 runs."""
-
-    def one(seed):
-        key = run_key(seed)
-        counts = partition.class_counts(partition.deal_classes(key, tiny_config), tiny_config)
-        test, train = partition.split(key, SIZES, tiny_config)
-        return counts, test, train, partition.assign(train, counts, SIZES, tiny_config)
-
-    return jax.tree.map(np.asarray, jax.jit(jax.vmap(one))(SEEDS))
+def others():
+    return {name: counts_of(other(name)) for name in OTHERS}
 
 
-def test_split_is_disjoint_and_covers_everything(shares):
-    _, test, train, _ = shares
-    everything = np.sort(np.concatenate([test, train], axis=1), axis=1)
-    assert (everything == np.arange(len(LABELS))).all()
+@pytest.mark.parametrize("name", OTHERS)
+def test_all_points_of_the_pool_are_dealt(others, name):
+    counts = others[name]
+    assert counts.dtype == np.int32 and counts.min() >= 0
+    assert (counts.sum(axis=1) == [47, 47, 46]).all()
+    assert partition.most_points_asked(other(name)) == 47
 
 
-def test_split_holds_out_a_fifth_of_each_class(shares):
-    _, test, train, _ = shares
-    for run in range(len(SEEDS)):
-        # 222 / 5 = 44.4, rounded.
-        np.testing.assert_array_equal(np.bincount(LABELS[test[run]]), [40, 36, 42, 38, 44])
-        np.testing.assert_array_equal(np.bincount(LABELS[train[run]]), [160, 144, 168, 152, 178])
+@pytest.mark.parametrize("name", ["shards", "iid"])
+def test_sizes_are_equal(others, name):
+    assert (others[name].sum(axis=-1) == 20).all()
 
 
-def test_split_is_sorted_by_class_and_shuffled_within(shares):
-    _, test, train, _ = shares
-    for part in (test, train):
-        assert (np.diff(LABELS[part], axis=1) >= 0).all()
-        assert len(np.unique(part, axis=0)) == len(SEEDS)
-        # Within a class half of the neighbours go down; a sorted list has none that does.
-        falls = np.mean(np.diff(part, axis=1) < 0)
-        assert 0.45 < falls < 0.55
+@pytest.mark.parametrize("name", OTHERS)
+def test_seeds_deal_other_points(others, name):
+    assert len(np.unique(others[name].reshape(len(SEEDS), -1), axis=0)) == len(SEEDS)
 
 
-def test_every_point_is_held_out_equally_often(shares):
-    held_out = np.bincount(shares[1].reshape(-1), minlength=len(LABELS)) / len(SEEDS)
-    # Five standard deviations of 60 draws of one in five, and none is always in or out.
-    assert np.abs(held_out - 0.2).max() < 5 * np.sqrt(0.2 * 0.8 / len(SEEDS))
-    first, second = (held_out[LABELS == 0][half] for half in (slice(100), slice(100, 200)))
-    assert abs(first.mean() - second.mean()) < 5 * np.sqrt(2 * 0.2 * 0.8 / (100 * len(SEEDS)))
+@pytest.mark.parametrize("name", OTHERS)
+def test_devices_are_alike_on_average(others, name):
+    counts = others[name]
+    mean, error = counts.mean(axis=0), counts.std(axis=0, ddof=1) / np.sqrt(len(SEEDS))
+    assert (np.abs(mean - np.array([47, 47, 46]) / 7) <= 5 * error).all()
 
 
-def test_no_point_goes_to_two_devices_and_none_is_held_out(shares):
-    _, _, train, points = shares
-    for run in range(len(SEEDS)):
-        flat = points[run].reshape(-1)
-        assert len(np.unique(flat)) == flat.size
-        assert np.isin(flat, train[run]).all()
+def test_shards_are_pieces_of_the_sorted_list(others):
+    # 28 shards of 5 points: the tenth has two of class 0 and three of class 1, the nineteenth four and one.
+    for counts in others["shards"]:
+        mixed = [tuple(row % 5) for row in counts if (row % 5).any()]
+        assert all(sum(row) % 5 == 0 for row in mixed)
+        assert sum((row % 5 > 0).sum() for row in counts) <= 4
 
 
-def test_every_device_gets_exactly_its_counts_sorted_by_class(shares):
-    counts, _, _, points = shares
-    label = LABELS[points]  # [runs, N, P]
-    assert (np.diff(label, axis=-1) >= 0).all()
-    got = (label[..., None] == np.arange(5)).sum(axis=-2)
-    np.testing.assert_array_equal(got, counts)
+def test_one_shard_a_device_and_as_many_shards_as_classes_give_one_class_each():
+    config = Config(partition="shards", num_devices=5, num_classes=5, points_per_device=6, shards_per_device=1)
+    for counts in counts_of(config, np.arange(5)):
+        np.testing.assert_array_equal(np.sort(counts, axis=-1)[:, -1], 6)
+        assert len(set(counts.argmax(axis=-1))) == 5
 
 
-def test_points_of_a_device_are_a_random_part_of_the_class(shares):
-    # All devices together hold each training point equally often, first or last in the data set.
-    held = np.bincount(shares[3].reshape(-1), minlength=len(LABELS))
-    first, second = held[:100].mean(), held[100:200].mean()
-    assert abs(first - second) / len(SEEDS) < 5 * np.sqrt(2 * 0.25 / (100 * len(SEEDS)))
+def test_iid_counts_are_hypergeometric(others):
+    # 20 of 140 points, 47 of them of the class: variance n K/N (1 - K/N) (N - n)/(N - 1).
+    counts = others["iid"][..., 0]
+    expected = 20 * 47 / 140 * (1 - 47 / 140) * 120 / 139
+    assert abs(counts.var() / expected - 1) < 5 * np.sqrt(2 / counts.size)
 
 
-assigned = jax.jit(partition.assign, static_argnums=2)
+@pytest.mark.parametrize("concentration", [0.1, 0.5, 10.0])
+def test_dirichlet_shares_have_the_moments_of_the_distribution(concentration):
+    # A large pool, so that rounding does not show: share mean 1/N, variance (1/N)(1 - 1/N)/(N alpha + 1).
+    config = Config(
+        partition="dirichlet", num_devices=5, num_classes=4, points_per_device=4000, concentration=concentration
+    )
+    share = counts_of(config, np.arange(400)) / partition.pool_sizes(config)
+    variance = 0.2 * 0.8 / (5 * concentration + 1)
+    # 400 runs x 4 classes x 5 shares that sum to 1: no fewer than 1,600 independent numbers.
+    np.testing.assert_allclose(share.mean(axis=(0, 2)), 0.2, atol=5 * np.sqrt(variance / 1600))
+    kurtosis_error = 5 * ((share - 0.2) ** 2).std() / np.sqrt(1600)
+    assert abs(((share - 0.2) ** 2).mean() - variance) < kurtosis_error
 
 
-@settings(deadline=None, max_examples=40)
-@given(st.integers(0, 2**31 - 1), arrays(np.int32, (4, 6), elements=st.integers(0, 2)))
-def test_any_counts_that_the_supply_allows_are_served(seed, label):
-    # 4 devices with 6 points of 3 classes; of 30 points of a class 24 remain for training, enough for all.
-    config = setting(4, 3, 1, points=6)
-    label = np.sort(label, axis=-1)
-    counts = (label[..., None] == np.arange(3)).sum(axis=1).astype(np.int32)
-    train = np.random.default_rng(seed).permutation(90).astype(np.int32)[:72]
-    points = np.asarray(assigned(train, counts, (30, 30, 30), config))
-    assert len(np.unique(points)) == points.size
-    # Places 0-23 of the training points are of class 0, 24-47 of class 1, 48-71 of class 2.
-    place = np.argsort(train)[np.searchsorted(np.sort(train), points)]
-    np.testing.assert_array_equal(place // 24, label)
+def test_dirichlet_at_the_ends():
+    alone = counts_of(other("dirichlet", concentration=1e-4))
+    assert (np.sort(alone, axis=1)[:, -1] >= [46, 46, 45]).mean() > 0.98
+    even = counts_of(other("dirichlet", concentration=1e7))
+    assert np.abs(even - np.array([47, 47, 46]) / 7).max() <= 1.01
 
 
-def test_supply_error_names_class_asked_and_available(tiny_config):
-    # 6 devices with 2 of 5 classes in three decks: at most 3 x 20 = 60 points of a class.
-    names = ("ankle boot", "bag", "coat", "dress", "shirt")
-    partition.check_supply(np.array([75, 75, 75, 75, 75]), names, tiny_config)
-    with pytest.raises(ValueError, match=r"points_per_device=40 .* 60 .* 'dress'; 59 are available"):
-        partition.check_supply(np.array([75, 75, 75, 74, 75]), names, tiny_config)
-    with pytest.raises(ValueError, match=r"'ankle boot'; 0 are available"):
-        partition.check_supply(np.array([0, 75, 75, 75, 75]), names, tiny_config)
+def test_concentration_is_traced():
+    traces = []
+
+    @jax.jit
+    def draw(config):
+        traces.append(1)
+        return partition.class_counts(run_key(0), config)
+
+    for value in (0.1, 1.0, 10.0):
+        draw(jax.tree.map(jnp.asarray, other("dirichlet", concentration=value)))
+    assert len(traces) == 1
 
 
-# What the radio data have: every even SNR from -20 to 18 dB.
-SNRS = range(-20, 20, 2)
-
-
-def check_windows(config):
-    """The radio data made for a config have points enough for it."""
-    num_snrs = sum(snr >= config.min_snr for snr in SNRS)
-    sizes = np.full(config.num_classes, num_snrs * partition.windows_per_key(config))
-    partition.check_supply(sizes, ("name",) * config.num_classes, config)
-
-
-radio_settings = st.builds(
-    lambda hand, extra, **fields: validate(
-        Config(classes_per_device=hand, points_per_device=hand + extra, **fields)
-    ),
-    hand=st.integers(1, 11),
-    extra=st.integers(0, 2000),
-    num_devices=st.integers(2, 80),
-    min_snr=st.integers(-15, 9).map(lambda half: 2 * half),
-    test_fraction=st.floats(0.01, 0.95),
-)
-
-
-@given(radio_settings)
-def test_windows_made_suffice(config):
-    check_windows(config)
-
-
-def test_windows_made_suffice_for_the_defaults():
-    check_windows(validate(Config()))
-    check_windows(validate(Config(num_devices=50, min_snr=18)))
-
-
-@pytest.mark.parametrize("min_snr", [-19, -1, 1, 9, 17])
-def test_windows_made_suffice_when_the_least_snr_lies_between_two(min_snr):
-    # 17 dB leaves the 18 dB windows alone, not two kinds of windows.
-    check_windows(validate(Config(min_snr=min_snr)))
-
-
-def test_windows_made_are_not_many_more_than_asked():
-    config = validate(Config())
-    asked = partition.most_points_asked(config)
-    made = len([snr for snr in SNRS if snr >= 0]) * partition.windows_per_key(config)
-    assert asked <= 0.8 * made + 1 <= asked + 12
+def test_settings_that_do_not_fit_a_partition_are_refused():
+    with pytest.raises(ValueError, match="shards_per_device must be a divisor of points_per_device, 50; got 3"):
+        validate(Config(partition="shards", points_per_device=50, shards_per_device=3))
+    with pytest.raises(ValueError, match="concentration must be positive; got 0"):
+        validate(Config(partition="dirichlet", concentration=0))
+    with pytest.raises(ValueError, match="classes_per_device must be at most the 11 classes; got 12"):
+        validate(Config(classes_per_device=12))
+    # Where no hands are dealt, their size does not matter.
+    validate(Config(partition="iid", classes_per_device=12, points_per_device=3, shards_per_device=7))

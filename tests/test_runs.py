@@ -19,7 +19,7 @@ import d2djax
 from d2djax import batch, results, statistics
 from d2djax.config import Config, Method
 from d2djax.data.types import Dataset
-from d2djax.partition import arrange, held_out_sizes
+from d2djax.points import arrange, held_out_sizes
 from d2djax.rng import run_key
 
 METHODS = get_args(Method)
@@ -135,6 +135,8 @@ def test_kinds_of_numbers(found):
     kinds = {name: str(variable.dtype) for name, variable in found.data_vars.items()}
     whole = {name: "int32" for name in WHOLE} | {"status": "int8"}
     assert {name: kinds.pop(name) for name in WHOLE} == whole
+    # Bits sent are exact and may pass what 32 bits hold.
+    assert kinds.pop("upload_bits") == "int64"
     assert set(kinds.values()) == {"float32"}
 
 
@@ -150,6 +152,22 @@ def test_values_are_in_their_range(found):
 def test_results_without_rl_have_no_episodes(found_none):
     assert "episode" not in found_none.sizes
     assert not [name for name in found_none.data_vars if str(name).startswith("discovery")]
+
+
+@pytest.mark.parametrize("partition", ["dirichlet", "shards", "iid"])
+def test_every_partition_runs_from_end_to_end(tiny_config, tiny_dataset, partition):
+    config = replace(tiny_config, partition=partition, concentration=0.2, methods=("none", "rl", "pooled"))
+    results = d2djax.run(config, 2, data=tiny_dataset, progress=False)
+    assert (results["status"] == 0).all()
+    before, after = results["counts_before"], results["counts"]
+    np.testing.assert_array_equal(before.sum("device"), np.full((2, 5), 48))
+    assert (after.sum("device") == before.sum("device")).all()
+    assert (before.sum("class") == 40).all() == (partition != "dirichlet")
+    assert (after.sel({"method": "none"}) == before).all()
+    assert (after.sel({"method": "pooled"}).sum("class") == 40).all()
+    assert (results["points_moved"].sel({"method": "rl"}) > 0).all()
+    # All learn something; one class in five is .2.
+    assert (results["accuracy"].isel(round=-1) > 0.25).all()
 
 
 # --- what runs depend on ---

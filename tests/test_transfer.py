@@ -29,36 +29,34 @@ def real_exchange(seed, points, counts, thresholds, trust, links, outage):
 
 exchanged = jax.jit(real_exchange)
 moved_over = jax.jit(transfer.transfer)
-pooled = jax.jit(transfer.pool)
+pooled = jax.jit(transfer.pool, static_argnums=2)
 whole = jax.jit(transfer.whole_points, static_argnames="config")
 
-# Class of each slot of each device, sorted: as `partition.assign` fills them.
-labels = arrays(np.int32, (NUM_DEVICES, PER_DEVICE), elements=st.integers(0, NUM_CLASSES - 1)).map(
-    lambda x: np.sort(x, axis=-1)
-)
+NUM_POINTS = NUM_DEVICES * PER_DEVICE
+# Device and class of each point as one number, sorted: as `points.assign` lists them; devices of any size.
+all_cells = arrays(np.int32, (NUM_POINTS,), elements=st.integers(0, NUM_DEVICES * NUM_CLASSES - 1)).map(np.sort)
 seeds = st.integers(0, 2**31 - 1)
 all_links = indices((NUM_DEVICES,), NUM_DEVICES)
 trusts = arrays(bool, (NUM_DEVICES, NUM_DEVICES, NUM_CLASSES)).map(
     lambda x: x | np.eye(NUM_DEVICES, dtype=bool)[:, :, None]
 )
 all_thresholds = quarters((NUM_DEVICES, NUM_CLASSES), PER_DEVICE)
-cases = st.tuples(seeds, labels, all_thresholds, trusts, all_links, outages((NUM_DEVICES, NUM_DEVICES)))
+cases = st.tuples(seeds, all_cells, all_thresholds, trusts, all_links, outages((NUM_DEVICES, NUM_DEVICES)))
 
 
 def numbers(seed):
     """Numbers of the devices' points: any different ones, far from 0, 1, 2, ..."""
-    drawn = np.random.default_rng(seed).permutation(5 * NUM_DEVICES * PER_DEVICE)[: NUM_DEVICES * PER_DEVICE]
-    return drawn.reshape(NUM_DEVICES, PER_DEVICE).astype(np.int32)
+    return np.random.default_rng(seed).permutation(5 * NUM_POINTS)[:NUM_POINTS].astype(np.int32)
 
 
-def counts_of(label):
-    return (label[..., None] == np.arange(NUM_CLASSES)).sum(axis=-2).astype(np.int32)
+def counts_of(cell):
+    return np.bincount(cell, minlength=NUM_DEVICES * NUM_CLASSES).reshape(NUM_DEVICES, -1).astype(np.int32)
 
 
 def as_case(case):
     """Arguments of `real_exchange`."""
-    seed, label, *rest = case
-    return seed, numbers(seed), counts_of(label), *rest
+    seed, cell, *rest = case
+    return seed, numbers(seed), counts_of(cell), *rest
 
 
 def stretches(holding):
@@ -67,12 +65,14 @@ def stretches(holding):
     return [points[first : first + length] for first, length in zip(start, size, strict=True)]
 
 
-def check_holding(holding, points, label, links, received):
+def check_holding(holding, points, cell, links, received):
     """Every point in exactly one place, and each where it belongs."""
-    assert sorted(np.asarray(holding.points)) == sorted(points.reshape(-1))
+    assert sorted(np.asarray(holding.points)) == sorted(points)
     np.testing.assert_array_equal(np.asarray(holding.start), np.cumsum(holding.size) - holding.size)
-    owner = {int(number): device for device, row in enumerate(points) for number in row}
-    class_of = dict(zip(points.reshape(-1).tolist(), label.reshape(-1).tolist(), strict=True))
+    device_of, label = cell // NUM_CLASSES, cell % NUM_CLASSES
+    owner = dict(zip(points.tolist(), device_of.tolist(), strict=True))
+    class_of = dict(zip(points.tolist(), label.tolist(), strict=True))
+    before = [label[device_of == device] for device in range(NUM_DEVICES)]
     found = np.zeros(received.shape, int)
     for device, stretch in enumerate(stretches(holding)):
         foreign = [number for number in stretch.tolist() if owner[number] != device]
@@ -83,7 +83,7 @@ def check_holding(holding, points, label, links, received):
             received[device] * (links[device] != device),
         )
         found[device] = np.bincount([class_of[number] for number in stretch.tolist()], minlength=NUM_CLASSES)
-    np.testing.assert_array_equal(found, oracle.transfer(label, links, received, NUM_CLASSES))
+    np.testing.assert_array_equal(found, oracle.transfer(before, links, received, NUM_CLASSES))
     np.testing.assert_array_equal(found.sum(axis=1), holding.size)
 
 
@@ -112,39 +112,39 @@ def floors(fractions):
 @settings(deadline=None, max_examples=60)
 @given(cases)
 def test_every_point_ends_where_it_belongs(case):
-    arguments, label, links = as_case(case), case[1], case[4]
+    arguments, cell, links = as_case(case), case[1], case[4]
     _, deliveries = exchanged(*arguments)
     for received, holding in deliveries:
-        check_holding(holding, arguments[1], label, links, np.asarray(received))
+        check_holding(holding, arguments[1], cell, links, np.asarray(received))
 
 
 @settings(deadline=None, max_examples=60)
-@given(seeds, labels, all_links, arrays(np.int32, (NUM_DEVICES, NUM_CLASSES), elements=st.integers(0, 40)))
-def test_any_whole_points_can_be_moved(seed, label, links, wanted):
+@given(seeds, all_cells, all_links, arrays(np.int32, (NUM_DEVICES, NUM_CLASSES), elements=st.integers(0, 40)))
+def test_any_whole_points_can_be_moved(seed, cell, links, wanted):
     # Not only what an exchange asks for: up to all that a transmitter has, in rings and chains too.
-    counts, points = counts_of(label), numbers(seed)
+    counts, points = counts_of(cell), numbers(seed)
     left, received = counts.copy(), np.zeros_like(wanted)
     for device, transmitter in enumerate(links):
         if transmitter != device:
             received[device] = np.minimum(wanted[device], left[transmitter])
             left[transmitter] -= received[device]
-    check_holding(moved_over(points, counts, links, received), points, label, links, received)
+    check_holding(moved_over(points, counts, links, received), points, cell, links, received)
 
 
 def test_a_ring_in_which_everyone_gives_all():
-    label = np.sort(np.arange(NUM_DEVICES * PER_DEVICE).reshape(NUM_DEVICES, PER_DEVICE) % 3, axis=-1).astype(
-        np.int32
-    )
-    points, counts = numbers(0), counts_of(label)
+    # Devices of unequal size, the third without a point.
+    cell = np.sort(np.arange(NUM_POINTS) * 7 % 6 + 9 * (np.arange(NUM_POINTS) % 2)).astype(np.int32)
+    points, counts = numbers(0), counts_of(cell)
+    assert counts.sum(axis=1)[2] == 0
     links = np.roll(np.arange(NUM_DEVICES, dtype=np.int32), 1)
     holding = moved_over(points, counts, links, counts[links])
     for device, stretch in enumerate(stretches(holding)):
-        np.testing.assert_array_equal(stretch, points[links[device]])
+        np.testing.assert_array_equal(stretch, points[cell // NUM_CLASSES == links[device]])
 
 
 def test_worked_transfer():
     # Device 0 gives its first three points of class 1: two to device 1, the next one to device 2.
-    points = np.arange(12, dtype=np.int32).reshape(3, 4) + 100
+    points = np.arange(12, dtype=np.int32) + 100
     counts = np.array([[1, 3], [4, 0], [2, 2]], np.int32)
     received = np.array([[0, 0], [0, 2], [0, 1]], np.int32)
     holding = moved_over(points, counts, np.array([0, 0, 0]), received)
@@ -276,15 +276,16 @@ def test_sampled_deliveries_are_independent(draws):
 
 def test_pool_deals_all_points_in_equal_numbers():
     points = numbers(1)
-    holding = pooled(run_key(0), points)
-    assert sorted(np.asarray(holding.points)) == sorted(points.reshape(-1))
+    holding = pooled(run_key(0), points, NUM_DEVICES)
+    assert sorted(np.asarray(holding.points)) == sorted(points)
     np.testing.assert_array_equal(holding.size, np.full(NUM_DEVICES, PER_DEVICE))
     np.testing.assert_array_equal(holding.start, PER_DEVICE * np.arange(NUM_DEVICES))
 
 
 def test_pool_is_a_new_deal_for_every_seed():
-    points = np.arange(NUM_DEVICES * PER_DEVICE, dtype=np.int32).reshape(NUM_DEVICES, PER_DEVICE)
-    dealt = np.asarray(jax.jit(jax.vmap(lambda seed: transfer.pool(run_key(seed), points).points))(np.arange(200)))
+    points = np.arange(NUM_POINTS, dtype=np.int32)
+    deal = jax.jit(jax.vmap(lambda seed: transfer.pool(run_key(seed), points, NUM_DEVICES).points))
+    dealt = np.asarray(deal(np.arange(200)))
     assert len(np.unique(dealt, axis=0)) == 200
     # Each device gets a fifth of what each other held.
     origin = dealt.reshape(200, NUM_DEVICES, PER_DEVICE) // PER_DEVICE
@@ -295,12 +296,12 @@ def test_pool_is_a_new_deal_for_every_seed():
 
 def test_vmap_equals_one_by_one():
     rng = np.random.default_rng(0)
-    label = np.sort(rng.integers(0, NUM_CLASSES, (4, NUM_DEVICES, PER_DEVICE)), axis=-1)
+    cell = np.sort(rng.integers(0, NUM_DEVICES * NUM_CLASSES, (4, NUM_POINTS)), axis=-1)
     shape = (4, NUM_DEVICES, NUM_DEVICES)
     batch = (
         np.arange(4),
         np.stack([numbers(seed) for seed in range(4)]),
-        counts_of(label),
+        np.stack([counts_of(one) for one in cell]),
         rng.integers(0, 160, (4, NUM_DEVICES, NUM_CLASSES)).astype(np.float32) / 4,
         rng.random((*shape, NUM_CLASSES)) < 0.8,
         rng.integers(0, NUM_DEVICES, (4, NUM_DEVICES)).astype(np.int32),

@@ -1,17 +1,19 @@
-"""Labelled data sets, in memory: `load` reads them from disk or makes them; it never goes online."""
+"""Labelled data sets: `load` reads them from disk or makes them, and never goes online; `download` fetches."""
 
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from d2djax.data import cifar, idx, rml2016, tfds
+from d2djax.data.download import download
 from d2djax.data.types import DataError, Dataset
 
-__all__ = ["DataError", "Dataset", "load", "prepare"]
+__all__ = ["DataError", "Dataset", "download", "load"]
 
 NAMES = ("radioml", "fashion_mnist", "cifar10")
 _SHAPES = {"radioml": (2, 128), "fashion_mnist": (*idx.IMAGE_SHAPE, 1), "cifar10": cifar.IMAGE_SHAPE}
@@ -75,24 +77,6 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None, **options: A
     raise DataError(_not_found(name, data_dir, places))
 
 
-def prepare(name: str, data_dir: str | os.PathLike[str]) -> Path:
-    """Downloads images with TFDS into `data_dir`; needs the network and TensorFlow (`d2djax[tf]`).
-
-    Args:
-        name: "fashion_mnist" or "cifar10".
-        data_dir: folder for prepared data; `load(name, data_dir)` then reads it.
-
-    Returns:
-        The folder that was written.
-
-    Raises:
-        DataError: the name is another, TensorFlow is not installed, or preparing failed.
-    """
-    if name not in _CLASSES:
-        raise DataError(f"expected a data set among {', '.join(_CLASSES)}; got {name!r}")
-    return tfds.prepare(name, Path(data_dir))
-
-
 def _synthesised(*, min_snr: float = -20, **options: Any) -> Dataset:
     from d2djax.data.radioml import synthesise
 
@@ -133,10 +117,11 @@ def _not_found(name: str, data_dir: str | os.PathLike[str] | None, places: list[
     message = f"{name}: found no data in {searched}; expected {_HOW_TO_GET[name]}"
     if name == "radioml":
         return message
+    # Without a folder of their own, people get one that is searched.
+    folder = "~/.cache/d2djax" if data_dir is None else shlex.quote(str(data_dir))
     return (
         f"{message}; or a folder prepared by TensorFlow Datasets ({name}/<version>/{tfds.INFO} and its "
-        "array_record or tfrecord files): pip install 'd2djax[tf]', then, online, "
-        f"python -c \"from d2djax import data; data.prepare('{name}', '{data_dir or 'DIR'}')\""
+        f"array_record or tfrecord files); or, online: d2djax download {name} --data-dir {folder}"
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import json
 import re
@@ -163,28 +162,3 @@ def read(folder: Path, name: str, shape: tuple[int, int, int], class_names: tupl
         name=name,
         source=f"{folder} (TFDS, {file_format})",
     )
-
-
-def prepare(name: str, data_dir: str | Path) -> Path:
-    """Downloads a data set with TFDS and writes it to `data_dir/<name>/<version>`; goes online.
-
-    Args:
-        name: "fashion_mnist" or "cifar10".
-        data_dir: folder for prepared data, made if it is missing.
-
-    Returns:
-        The version folder.
-
-    Raises:
-        DataError: TensorFlow, which TFDS needs to prepare data, is not installed; or preparing failed.
-    """
-    if importlib.util.find_spec("tensorflow") is None:
-        raise DataError(f"preparing {name} needs TensorFlow, which is missing: pip install 'd2djax[tf]'")
-    import tensorflow_datasets as tfds
-
-    try:
-        builder = tfds.builder(name, data_dir=str(Path(data_dir).expanduser()), file_format="array_record")
-        builder.download_and_prepare()
-    except Exception as error:
-        raise DataError(f"{data_dir}: {name} could not be downloaded and prepared ({_line(error)})") from error
-    return Path(str(builder.data_dir))

@@ -1,0 +1,158 @@
+"""The official files of the image data sets, downloaded when asked: checked by sha256, whole or not there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+from d2djax.data import idx, rml2016
+from d2djax.data.types import DataError
+
+# Address of the folder, and sha256 of each file in it; both as in the url_checksums of TensorFlow Datasets.
+_SOURCES = {
+    "fashion_mnist": (
+        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
+        {
+            f"{idx.FILES[0]}.gz": "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+            f"{idx.FILES[1]}.gz": "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+            f"{idx.FILES[2]}.gz": "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+            f"{idx.FILES[3]}.gz": "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+        },
+    ),
+    # The binary archive: no pickles, and the one of which TensorFlow Datasets publishes the hash.
+    "cifar10": (
+        "https://www.cs.toronto.edu/~kriz",
+        {"cifar-10-binary.tar.gz": "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"},
+    ),
+}
+# Seconds to wait for a connection to one address, and for the next bytes.
+_TIMEOUTS = (10.0, 30.0)
+_CHUNK = 1 << 16
+
+
+class _Bar:
+    """What pooch drives as it would a bar of tqdm, drawn by rich from the first bytes until `stack` is left."""
+
+    def __init__(self, name: str, stack: contextlib.ExitStack) -> None:
+        self._name, self._stack = name, stack
+        columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+        text = TextColumn("{task.description:<26}")
+        self._progress = Progress(text, *columns, console=Console(stderr=True))
+
+    def _show(self, total: int) -> None:
+        self._stack.enter_context(self._progress)
+        self._task = self._progress.add_task(self._name, total=total or None)
+
+    total = property(None, _show)
+
+    def update(self, size: int) -> None:
+        self._progress.advance(self._task, size)
+
+    def reset(self) -> None:
+        self._progress.update(self._task, completed=0)
+
+    def close(self) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Keeps pooch from printing what it does to standard error, which it does unasked."""
+    import pooch
+
+    logger = pooch.get_logger()
+    level = logger.level
+    logger.setLevel("WARNING")
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _share(path: str, action: str, _: object) -> str:
+    """Gives a new file its folder's permissions: pooch makes it, as a temporary file, for its owner alone."""
+    if action != "fetch":
+        # Not every file system has permissions to set.
+        with contextlib.suppress(OSError):
+            os.chmod(path, os.stat(os.path.dirname(path)).st_mode & 0o666)
+    return path
+
+
+def _fetch(url: str, sha256: str, folder: Path, progressbar: bool) -> None:
+    """Downloads one file into `folder`, unless it is there; raises OSError or ValueError."""
+    import pooch
+
+    name = url.rsplit("/", 1)[1]
+    with contextlib.ExitStack() as stack:
+        # pooch 1.9 takes any bar and its own downloaders, but its annotations do not say so.
+        bar: Any = _Bar(name, stack) if progressbar else False
+
+        def close_later(response: Any, **_: object) -> None:
+            # pooch leaves an answer that failed open.
+            stack.callback(response.close)
+
+        downloader: Any = pooch.HTTPDownloader(
+            progressbar=bar,
+            chunk_size=_CHUNK,
+            timeout=_TIMEOUTS,
+            # The hash is that of the file as it is stored: no server shall compress it once more on the way.
+            headers={"Accept-Encoding": "identity"},
+            hooks={"response": close_later},
+        )
+        pooch.retrieve(url, f"sha256:{sha256}", fname=name, path=folder, processor=_share, downloader=downloader)
+
+
+def _reason(error: BaseException, outer: BaseException | None) -> str:
+    """Kind of `error`, and what the innermost error under it says: those between repeat addresses at length."""
+    kind = type(error).__name__
+    while (inner := error.__cause__ or error.__context__) not in (None, outer):
+        error = inner
+    return " ".join(f"{kind}: {error}".split())
+
+
+def download(name: str, data_dir: str | os.PathLike[str], *, progressbar: bool = False) -> Path:
+    """Downloads the official files of an image data set to `data_dir/<name>`, where `load` reads them.
+
+    A file that is there with the right sha256 is kept, one with another is replaced. Each file appears under
+    its name only when it is whole and checked.
+
+    Args:
+        name: "fashion_mnist" or "cifar10".
+        data_dir: folder for data sets, made if it is missing.
+        progressbar: show size, speed and time left on standard error; otherwise nothing is printed.
+
+    Returns:
+        The folder of the files.
+
+    Raises:
+        DataError: the name is another; or a file could not be fetched, had another sha256 or could not be
+            written. One line: address, what went wrong, and which files to put where by hand.
+    """
+    folder = Path(data_dir).expanduser() / name
+    if name == "radioml":
+        raise DataError(
+            f"radioml is made in process and needs no file; the published {rml2016.FILE} has to be fetched by hand "
+            f"from RML2016.10a.tar.bz2 (www.deepsig.ai/datasets) into {folder}"
+        )
+    if name not in _SOURCES:
+        raise DataError(f"expected a data set among {', '.join(_SOURCES)}; got {name!r}")
+    address, files = _SOURCES[name]
+    outer = sys.exception()
+    with _silence():
+        for file, sha256 in files.items():
+            url = f"{address}/{file}"
+            try:
+                _fetch(url, sha256, folder, progressbar)
+            except (OSError, ValueError) as error:
+                raise DataError(
+                    f"{url}: could not be downloaded to {folder} ({_reason(error, outer)}); "
+                    f"for offline use put {', '.join(files)} there by hand"
+                ) from error
+    return folder

@@ -1,0 +1,210 @@
+"""The points themselves (Section IV-A): the held-out split, and which points each device starts with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from d2djax.config import Config
+from d2djax.data.types import Dataset
+from d2djax.partition import most_points_asked, num_points
+from d2djax.rng import Stream, at
+
+# Windows of a modulation and SNR with ten SNRs, what 25 devices with 990 points of 4 classes may ask for.
+FEWEST_WINDOWS = 404
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Points:
+    """All points of a data set on the accelerator, sorted by class.
+
+    Attributes:
+        x: [n, ...] uint8 or float32, as in the data set.
+        y: [n] int32, class.
+        mean: [] float32, mean of all bytes of images; 0 for other inputs.
+        deviation: [] float32, standard deviation of all bytes of images; 1 for other inputs.
+        sizes: points of each class. Static.
+    """
+
+    x: Array
+    y: Array
+    mean: Array
+    deviation: Array
+    sizes: tuple[int, ...] = field(metadata={"static": True})
+
+    @property
+    def bits_per_point(self) -> float:
+        """Size of a point when it is sent: 8 bits a byte of an image, 64 a complex sample."""
+        return 8.0 * self.x.dtype.itemsize * int(np.prod(self.x.shape[1:]))
+
+
+def arrange(dataset: Dataset, config: Config) -> Points:
+    """Sorts the points of a data set by class and puts them on the accelerator, once for all runs.
+
+    Args:
+        dataset: any labelled data set.
+        config: a validated config; its `num_classes` must be that of the data set.
+
+    Returns:
+        The points.
+
+    Raises:
+        ValueError: config and data set differ in the number of classes, a label has no class, or a class has
+            too few points for the config.
+    """
+    x, y = dataset.x, dataset.y
+    if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer) or len(x) != len(y) or len(y) == 0:
+        raise ValueError(
+            f"{dataset.name} must have one whole label per point; "
+            f"got x {x.dtype} {x.shape} and y {y.dtype} {y.shape}"
+        )
+    if not np.issubdtype(x.dtype, np.number):
+        raise ValueError(f"points of {dataset.name} must be numbers; got {x.dtype}")
+    if dataset.num_classes != config.num_classes:
+        raise ValueError(
+            f"num_classes must be {dataset.num_classes}, the classes of {dataset.name}; got {config.num_classes}"
+        )
+    if dataset.y.min() < 0 or dataset.y.max() >= dataset.num_classes:
+        raise ValueError(
+            f"labels of {dataset.name} must be in 0..{dataset.num_classes - 1}; "
+            f"got {dataset.y.min()}..{dataset.y.max()}"
+        )
+    sizes = tuple(int(size) for size in np.bincount(dataset.y, minlength=dataset.num_classes))
+    check_supply(np.array(sizes), dataset.class_names, config)
+    order = np.argsort(dataset.y, kind="stable")
+    mean, deviation = _moments(dataset.x)
+    return Points(
+        x=jnp.asarray(dataset.x[order]),
+        y=jnp.asarray(dataset.y[order], jnp.int32),
+        mean=jnp.float32(mean),
+        deviation=jnp.float32(deviation),
+        sizes=sizes,
+    )
+
+
+def _moments(x: np.ndarray) -> tuple[float, float]:
+    """Mean and standard deviation of all bytes of images; 0 and 1, which change nothing, for other inputs."""
+    if x.dtype != np.uint8:
+        return 0.0, 1.0
+    # In blocks: the count of bytes takes eight times the memory of what it counts.
+    blocks = np.array_split(x.reshape(-1), -(-x.size // 2**22))
+    share = sum(np.bincount(block, minlength=256) for block in blocks) / x.size
+    mean = share @ np.arange(256)
+    return float(mean), float(np.sqrt(share @ (np.arange(256) - mean) ** 2)) or 1.0
+
+
+def inputs(points: Points, numbers: Array) -> Array:
+    """Inputs of a model: images are standardised where they are used, so that bytes stay bytes at rest.
+
+    Args:
+        points: all points.
+        numbers: [...] int32, numbers of points.
+
+    Returns:
+        [..., *shape of a point] float32; images with mean 0 and standard deviation 1 over the data set, other
+        inputs as they are.
+    """
+    return (points.x[numbers].astype(jnp.float32) - points.mean) / points.deviation
+
+
+def windows_per_key(config: Config) -> int:
+    """Radio windows of each modulation and SNR: enough for the paper's setting, more if the devices ask for more.
+
+    A fixed number for all small settings keeps their held-out points the same.
+    """
+    num_snrs = sum(snr >= config.min_snr for snr in range(-20, 20, 2))
+    # One more than the share says: the held-out part is rounded.
+    needed = most_points_asked(config) / (1.0 - config.test_fraction) + 1.0
+    return max(FEWEST_WINDOWS * 10 // num_snrs, int(np.ceil(needed / num_snrs)))
+
+
+def held_out_sizes(sizes: np.ndarray, config: Config) -> np.ndarray:
+    """Held-out points of each class, [L] int: `test_fraction` of the class, rounded."""
+    return np.rint(np.asarray(sizes) * config.test_fraction).astype(int)
+
+
+def check_supply(sizes: np.ndarray, class_names: tuple[str, ...], config: Config) -> None:
+    """Checks that every class has the training points that the devices may ask for.
+
+    Args:
+        sizes: [L] int, points of each class in the data set.
+        class_names: `L` names.
+        config: the completed config.
+
+    Raises:
+        ValueError: names the class, the points asked and the points available; or no point of a class is held out.
+    """
+    asked = most_points_asked(config)
+    for name, available in zip(class_names, sizes - held_out_sizes(sizes, config), strict=True):
+        if asked > available:
+            raise ValueError(
+                f"points_per_device={config.points_per_device} for num_devices={config.num_devices} asks for up to "
+                f"{asked} training points of class {name!r}; {available} are available"
+            )
+    if held_out_sizes(sizes, config).min() < 1:
+        raise ValueError(f"test_fraction={config.test_fraction} leaves a class without a held-out point")
+
+
+def labels(sizes: tuple[int, ...]) -> np.ndarray:
+    """Class of each point of a data set that is sorted by class, [n] int32."""
+    return np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+
+
+def split(key: Array, sizes: tuple[int, ...], config: Config) -> tuple[Array, Array]:
+    """Shuffles each class and holds out the first `test_fraction` of it.
+
+    Args:
+        key: key of the run.
+        sizes: points of each class; the points of the data set are sorted by class.
+        config: `test_fraction`.
+
+    Returns:
+        `(test, train)`: int32 numbers of points, each sorted by class and shuffled within a class.
+    """
+    label = jnp.asarray(labels(sizes))
+    bits = jax.random.bits(at(key, Stream.SPLIT), label.shape)
+    point = jnp.arange(label.shape[0], dtype=jnp.int32)
+    _, _, shuffled = jax.lax.sort((label, bits, point), num_keys=2)
+    held_out = held_out_sizes(np.array(sizes), config)
+    is_test = np.concatenate([np.arange(size) < held for size, held in zip(sizes, held_out, strict=True)])
+    return shuffled[np.flatnonzero(is_test)], shuffled[np.flatnonzero(~is_test)]
+
+
+def cell_starts(counts: Array) -> Array:
+    """Where each device's points of each class begin in a list device after device, class after class.
+
+    Args:
+        counts: `D`, [N, L] int32.
+
+    Returns:
+        [N, L] int32.
+    """
+    flat = counts.reshape(-1)
+    return (jnp.cumsum(flat) - flat).reshape(counts.shape)
+
+
+def assign(train: Array, counts: Array, sizes: tuple[int, ...], config: Config) -> Array:
+    """Gives each device its points: no point to two devices.
+
+    Args:
+        train: [n] int32, numbers of the training points, sorted by class and shuffled within a class.
+        counts: `D`, [N, L] int32, points that each device gets of each class; they sum to `N P`.
+        sizes: points of each class in the data set.
+        config: `num_devices` N, `points_per_device` P.
+
+    Returns:
+        [N P] int32, numbers of points, device after device, each device's sorted by class.
+    """
+    left = np.array(sizes) - held_out_sizes(np.array(sizes), config)
+    class_start = jnp.asarray(np.concatenate([[0], np.cumsum(left)[:-1]]), jnp.int32)
+    # A device's first point of a class comes after those of the devices before it.
+    first = class_start[None, :] + jnp.cumsum(counts, axis=0) - counts
+    # From a place in the list to a place among the training points, the same for all points of a cell.
+    shift = (first - cell_starts(counts)).reshape(-1)
+    total = num_points(config)
+    return train[jnp.arange(total) + jnp.repeat(shift, counts.reshape(-1), total_repeat_length=total)]
