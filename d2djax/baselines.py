@@ -10,7 +10,7 @@ from jax import Array
 
 from d2djax.config import Config, complete
 from d2djax.discovery import Discovery
-from d2djax.episode import play
+from d2djax.episode import Scene, play, set_scene
 from d2djax.network import Network
 from d2djax.rng import Stream, at, uniform_integer
 
@@ -40,10 +40,10 @@ def nearest(key: Array, network: Network, config: Config) -> Discovery:
     return Discovery(jnp.argmax(jnp.where(itself, -1.0, network.rss), axis=-1).astype(jnp.int32))
 
 
-def _ascend(network: Network, state: Array, start: Array, config: Config) -> tuple[Array, Array]:
+def _ascend(scene: Scene, state: Array, start: Array, config: Config) -> tuple[Array, Array]:
     """Best links one device at a time, the others fixed, in passes over all devices; and their reward."""
     num_devices = start.shape[0]
-    total = lambda links: jnp.sum(play(network, state, links, config).rewards.total)  # noqa: E731
+    total = lambda links: jnp.sum(play(scene, state, links, config)[1].rewards.total)  # noqa: E731
 
     def improve(step: Array, links: Array) -> Array:
         device = step % num_devices
@@ -72,7 +72,8 @@ def best_response(key: Array, network: Network, config: Config) -> Discovery:
     Returns:
         Links [S, N]; no buffer, no history.
     """
-    config, network = complete(config), jax.tree.map(jnp.asarray, network)
+    config = complete(config)
+    scene = set_scene(network, config)
     num_states, num_devices, _ = network.outage.shape
     alone = jnp.arange(num_devices, dtype=jnp.int32)
 
@@ -81,7 +82,7 @@ def best_response(key: Array, network: Network, config: Config) -> Discovery:
             # Steps past the states: `uniform` uses the first ones of this stream.
             draw_key = at(key, Stream.BASELINE, num_states * (restart + 1) + state)
             start = jnp.where(restart == 0, alone, _uniform_links(draw_key, num_devices))
-            return _ascend(network, state, start, config)
+            return _ascend(scene, state, start, config)
 
         links, reward = jax.lax.map(one_start, jnp.arange(config.best_response_restarts))
         return links[jnp.argmax(reward)]

@@ -137,21 +137,18 @@ def outage_probability(rss: Array, rate: Array | float, noise_power: Array | flo
     return jnp.where(jnp.eye(rss.shape[-1], dtype=bool), 0.0, outage)
 
 
-def next_state(key: Array, state: Array, episode: Array, config: Config) -> Array:
-    """Channel state of an episode: the last one with `stay_probability`, else uniform over the S states.
-
-    The first episode has no last one; its state is uniform.
+def draw_state(key: Array, episode: Array, config: Config) -> Array:
+    """What chance says about the channel state of an episode: stay, or the state to go to.
 
     Args:
         key: key of the run.
-        state: [] int32, state of the episode before.
-        episode: [] int32, number of this episode; the draw belongs to it.
+        episode: [] int32, number of the episode; the draw belongs to it.
         config: `num_states` S and `stay_probability`.
 
     Returns:
-        [] int32 in 0..S-1.
+        [] int32: a state, uniform over 0..S-1, or -1 to stay, with `stay_probability`; never in episode 0,
+        before which there is no state.
     """
     stay, fresh = jax.random.uniform(at(key, Stream.STATE, episode), (2,))
     drawn = jnp.minimum((fresh * config.num_states).astype(jnp.int32), config.num_states - 1)
-    stays = (stay < config.stay_probability) & (episode > 0)
-    return jnp.where(stays, state, drawn)
+    return jnp.where((stay < config.stay_probability) & (episode > 0), -1, drawn)

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from d2djax import policy
-from d2djax.channel import next_state
+from d2djax.channel import draw_state
 from d2djax.config import Config, complete, initial_value
-from d2djax.episode import Outcome, play
+from d2djax.episode import Outcome, play, set_scene
 from d2djax.network import Network
 from d2djax.rng import Stream, at
 
@@ -88,36 +88,46 @@ def discover(key: Array, network: Network, config: Config) -> Discovery:
     Raises:
         ValueError: `record_every` does not divide `num_episodes`.
     """
-    config, network = complete(config), jax.tree.map(jnp.asarray, network)
+    config = complete(config)
+    scene = set_scene(network, config)
+    network = scene.network
     if config.num_episodes % config.record_every:
         raise ValueError(
             f"record_every must be a divisor of num_episodes={config.num_episodes}; got {config.record_every}"
         )
     num_states, num_devices, _ = network.outage.shape
+    receiver = jnp.arange(num_devices)
     softmax = {
         "initial_value": initial_value(config, network.counts.shape[-1]),
         "temperature": config.temperature,
     }
 
     def episode(carry, draw):
-        buffer, state = carry
-        number, uniform = draw
-        state = next_state(key, state, number, config)
-        links = policy.sample(uniform, policy.probabilities(buffer, state, **softmax))
-        outcome = play(network, state, links, config)
+        buffer, value, state = carry
+        drawn, uniform = draw
+        state = jnp.where(drawn < 0, state, drawn)
+        links = policy.sample(uniform, policy.weights(value[state], config.temperature))
+        _, outcome = play(scene, state, links, config)
         buffer = policy.update(buffer, state, links, outcome.rewards.total)
-        return (buffer, state), summarise(outcome, links, network, config)
+        # Only N values change: no division of all the sums by all the tries in every episode.
+        place = (state, receiver, links)
+        value = value.at[place].set(buffer.reward[place] / buffer.tries[place])
+        return (buffer, value, state), (outcome, links)
 
     def block(carry, first):
         # All draws of a block at once: the generator is a large part of an episode when called per episode.
         numbers = first + jnp.arange(config.record_every)
         uniform = jax.vmap(lambda e: jax.random.uniform(at(key, Stream.POLICY, e), (num_devices,)))(numbers)
-        carry, curves = jax.lax.scan(episode, carry, (numbers, uniform))
-        probability = policy.probabilities(*carry, **softmax)
+        drawn = jax.vmap(lambda e: draw_state(key, e, config))(numbers)
+        carry, outcomes = jax.lax.scan(episode, carry, (drawn, uniform))
+        # For the same reason: the sums over the devices of all these episodes together.
+        curves = jax.vmap(lambda outcome, links: summarise(outcome, links, network, config))(*outcomes)
+        probability = policy.probabilities(carry[0], carry[2], **softmax)
         entropy = jnp.mean(jnp.sum(jax.scipy.special.entr(probability), axis=-1))
         return carry, History(**jax.tree.map(jnp.mean, curves), entropy=entropy)
 
-    start = (policy.empty_buffer(num_states, num_devices), jnp.int32(0))
+    buffer = policy.empty_buffer(num_states, num_devices)
+    value = jnp.full(buffer.tries.shape, softmax["initial_value"], jnp.float32)
     firsts = jnp.arange(0, config.num_episodes, config.record_every)
-    (buffer, _), history = jax.lax.scan(block, start, firsts)
+    (buffer, _, _), history = jax.lax.scan(block, (buffer, value, jnp.int32(0)), firsts)
     return Discovery(policy.greedy(buffer), buffer, history)

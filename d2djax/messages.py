@@ -29,18 +29,77 @@ class Exchange:
     counts: Array
 
 
-def exchange(counts: Array, thresholds: Array, trust: Array, links: Array, outage: Array) -> Exchange:
-    """Moves data over the links, Algorithm 1 for all receivers at once, with `j = links[i]`.
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Offers:
+    """What every device would ask of every other, whichever links are chosen: the same in all episodes.
 
-    `V = T_j[i] max(D_j - c_j, 0)`, `Q = clip(min(V, c_i - D_i), 0)`; a transmitter whose requests of a
-    class exceed its surplus shares it in proportion to them; `(1 - P_D)` of what is sent arrives, the rest
-    stays with the transmitter, so no point is lost or copied. A self link moves nothing.
+    Attributes:
+        surplus: `max(D - c, 0)`, [N, L] float32, what each device can spare of each class.
+        available: `V`, [N, N, L] float32, row = receiver, column = transmitter.
+        requested: `Q`, [N, N, L] float32; zeros on the diagonal, a self link moves nothing.
+    """
+
+    surplus: Array
+    available: Array
+    requested: Array
+
+
+def offers(counts: Array, thresholds: Array, trust: Array) -> Offers:
+    """Offers and requests of all pairs, eq. 8, 9: `V = T_j[i] max(D_j - c_j, 0)`, `Q = clip(min(V, c_i - D_i), 0)`.
 
     Args:
         counts: `D`, [N, L] int or float.
         thresholds: `c`, [N, L] float.
         trust: `T`, [N, N, L] bool, owner first.
+
+    Returns:
+        The offers.
+    """
+    counts, thresholds = jnp.asarray(counts, jnp.float32), jnp.asarray(thresholds, jnp.float32)
+    trusted = jnp.swapaxes(jnp.asarray(trust), 0, 1) & ~jnp.eye(counts.shape[0], dtype=bool)[:, :, None]
+    # Deviation: eq. 8 lacks the clamp; a transmitter short of a class would offer less than nothing of it.
+    surplus = jnp.maximum(counts - thresholds, 0.0)
+    available = jnp.where(trusted, surplus[None], 0.0)
+    requested = jnp.maximum(jnp.minimum(available, (thresholds - counts)[:, None]), 0.0)
+    return Offers(surplus, available, requested)
+
+
+def deliver(counts: Array, offered: Offers, links: Array, outage: Array) -> Exchange:
+    """Moves data over the chosen links, eq. 10 and 11, with `j = links[i]`.
+
+    A transmitter whose requests of a class exceed its surplus shares it in proportion to them; `(1 - P_D)` of
+    what is sent arrives, the rest stays with the transmitter, so no point is lost or copied.
+
+    Args:
+        counts: `D`, [N, L] int or float.
+        offered: what every pair would offer and request.
         links: [N] int32, `links[i] = j`: i receives from j.
+        outage: `P_D(i, links[i])`, [N] float.
+
+    Returns:
+        The exchange, fields [N, L] float32.
+    """
+    counts, receiver = jnp.asarray(counts, jnp.float32), jnp.arange(links.shape[0])
+    requested = offered.requested[receiver, links]
+    demand = jnp.zeros_like(counts).at[links].add(requested)
+    # Deviation: eq. 10 compares a symbol R that is defined nowhere; the requests Q are meant.
+    share = jnp.where(demand > offered.surplus, offered.surplus / jnp.where(demand > 0, demand, 1.0), 1.0)
+    transmitted = requested * share[links]
+    received = (1.0 - outage)[:, None] * transmitted
+    sent = jnp.zeros_like(counts).at[links].add(received)
+    available = offered.available[receiver, links]
+    return Exchange(available, requested, transmitted, received, counts + received - sent)
+
+
+def exchange(counts: Array, thresholds: Array, trust: Array, links: Array, outage: Array) -> Exchange:
+    """Algorithm 1 for all receivers at once: `offers`, then `deliver` over the chosen links.
+
+    Args:
+        counts: `D`, [N, L] int or float.
+        thresholds: `c`, [N, L] float.
+        trust: `T`, [N, N, L] bool, owner first.
+        links: [N] int32, `links[i] = j`: i receives from j; a self link moves nothing.
         outage: `P_D`, [N, N] float of one state, receiver first.
 
     Returns:
@@ -49,8 +108,8 @@ def exchange(counts: Array, thresholds: Array, trust: Array, links: Array, outag
     Raises:
         ValueError: shapes do not agree.
     """
-    counts, thresholds = jnp.asarray(counts, jnp.float32), jnp.asarray(thresholds, jnp.float32)
-    trust, links, outage = jnp.asarray(trust), jnp.asarray(links), jnp.asarray(outage)
+    counts, thresholds, trust = jnp.asarray(counts), jnp.asarray(thresholds), jnp.asarray(trust)
+    links, outage = jnp.asarray(links), jnp.asarray(outage)
     num_devices, num_classes = counts.shape
     if thresholds.shape != counts.shape or trust.shape != (num_devices, num_devices, num_classes):
         raise ValueError(
@@ -59,17 +118,4 @@ def exchange(counts: Array, thresholds: Array, trust: Array, links: Array, outag
         )
     if links.shape != (num_devices,) or outage.shape != (num_devices, num_devices):
         raise ValueError(f"links must be [N] and outage [N, N]; got {links.shape} and {outage.shape}")
-    receiver = jnp.arange(num_devices)
-    is_linked = (links != receiver)[:, None]
-    # Deviation: eq. 8 lacks the clamp; a transmitter short of a class would offer less than nothing of it.
-    surplus = jnp.maximum(counts - thresholds, 0.0)
-    offered = surplus[links]
-    available = jnp.where(trust[links, receiver] & is_linked, offered, 0.0)
-    requested = jnp.maximum(jnp.minimum(available, thresholds - counts), 0.0)
-    demand = jnp.zeros_like(counts).at[links].add(requested)[links]
-    # Deviation: eq. 10 compares a symbol R that is defined nowhere; the requests Q are meant.
-    share = jnp.where(demand > offered, offered / jnp.where(demand > 0, demand, 1.0), 1.0)
-    transmitted = requested * share
-    received = (1.0 - outage[receiver, links])[:, None] * transmitted
-    sent = jnp.zeros_like(counts).at[links].add(received)
-    return Exchange(available, requested, transmitted, received, counts + received - sent)
+    return deliver(counts, offers(counts, thresholds, trust), links, outage[jnp.arange(num_devices), links])

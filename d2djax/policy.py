@@ -8,6 +8,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+# Columns that are summed by one product: wide enough to keep a matrix unit busy, narrow enough to cost little.
+BLOCK = 32
+
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
@@ -47,6 +50,11 @@ def values(buffer: Buffer, state: Array | int, *, initial_value: Array | float =
     return jnp.where(tries > 0, reward / jnp.maximum(tries, 1.0), initial_value)
 
 
+def weights(value: Array, temperature: Array | float = 1.0) -> Array:
+    """Link probabilities from the values of the links but for a factor, [..., N] to [..., N]; the largest is 1."""
+    return jnp.exp((value - jnp.max(value, axis=-1, keepdims=True)) / temperature)
+
+
 def probabilities(
     buffer: Buffer,
     state: Array | int,
@@ -65,22 +73,41 @@ def probabilities(
     Returns:
         [N, N] float32; row i is the distribution of device i's transmitter, j = i meaning no link.
     """
-    return jax.nn.softmax(values(buffer, state, initial_value=initial_value) / temperature, axis=-1)
+    weight = weights(values(buffer, state, initial_value=initial_value), temperature)
+    return weight / jnp.sum(weight, axis=-1, keepdims=True)
 
 
-def sample(uniform: Array, probability: Array) -> Array:
+def cumulative(weight: Array) -> Array:
+    """Running sum along the last axis, as matrix products with a triangle of ones, in blocks of `BLOCK`.
+
+    On every device much faster than a scan, which takes log2(N) passes over memory.
+    """
+    *batch, size = weight.shape
+    block = min(size, BLOCK)
+    num_blocks = -(-size // block)
+    padded = jnp.pad(weight, (*((0, 0) for _ in batch), (0, num_blocks * block - size)))
+    ones = jnp.triu(jnp.ones((block, block), weight.dtype))
+    # Full precision: a GPU would by default round to ten bits what decides between links.
+    within = jnp.matmul(padded.reshape(*batch, num_blocks, block), ones, precision=jax.lax.Precision.HIGHEST)
+    if num_blocks == 1:
+        return within.reshape(weight.shape)
+    before = cumulative(within[..., -1]) - within[..., -1]
+    return (within + before[..., None]).reshape(*batch, -1)[..., :size]
+
+
+def sample(uniform: Array, weight: Array) -> Array:
     """Draws one transmitter per receiver from one uniform number each, by inverting the distribution.
 
     Args:
         uniform: [N] float in [0, 1).
-        probability: [N, N] float, rows sum to 1.
+        weight: [N, N] float, probabilities but for a factor per row.
 
     Returns:
-        `links`, [N] int32; an index of zero probability is never drawn.
+        `links`, [N] int32; an index of zero weight is never drawn.
     """
-    cumulative = jnp.cumsum(probability, axis=-1)
-    # Scaled by the last sum, which rounding leaves next to 1, so that no draw falls past the end.
-    below = cumulative <= uniform[:, None] * cumulative[:, -1:]
+    total = cumulative(weight)
+    # Scaled by the last sum, so that no draw falls past the end.
+    below = total <= uniform[:, None] * total[:, -1:]
     return jnp.sum(below, axis=-1).astype(jnp.int32)
 
 

@@ -14,7 +14,7 @@ from d2djax import baselines, energy
 from d2djax.channel import places
 from d2djax.config import Config, initial_value
 from d2djax.discovery import Discovery, History, discover, summarise
-from d2djax.episode import play
+from d2djax.episode import Scene, play, set_scene
 from d2djax.federated import Learning, Recipe, train
 from d2djax.models import count_parameters, make_model
 from d2djax.network import Network, make_network
@@ -107,7 +107,7 @@ class _Moved:
 
 def _exchange(
     key: Array,
-    network: Network,
+    scene: Scene,
     place: Array,
     points: Array,
     links: Array,
@@ -116,7 +116,7 @@ def _exchange(
     config: Config,
 ) -> _Moved:
     """Moves whole points over the links of one state, in which the devices stand at `place`."""
-    moved = play(network, state, links, config).exchange
+    network, (moved, _) = scene.network, play(scene, state, links, config)
     received = whole_points(key, moved, network.outage[state], links, config)
     given = jnp.zeros_like(received).at[links].add(received)
     sent = jnp.sum(floor_points(moved.transmitted), axis=-1)
@@ -177,6 +177,7 @@ def prepare(key: Array, config: Config, sizes: Sizes) -> tuple[Graphs, Holding, 
         The graphs, each method's holding (fields with a leading axis M) and the held-out points [n].
     """
     network = make_network(key, config)
+    scene = set_scene(network, config)
     test, spare = split(key, sizes.classes, config)
     points = assign(spare, network.counts, sizes.classes, config)
     state = uniform_integer(at(key, Stream.DEPLOYMENT), (), config.num_states)
@@ -187,13 +188,13 @@ def prepare(key: Array, config: Config, sizes: Sizes) -> tuple[Graphs, Holding, 
         [
             _pool(key, points, sizes.classes, config)
             if method == "pooled"
-            else _exchange(key, network, place, points, links[method][state], state, sizes.bits_per_point, config)
+            else _exchange(key, scene, place, points, links[method][state], state, sizes.bits_per_point, config)
             for method in config.methods
         ]
     )
 
     def worth(state: Array, links: Array) -> dict[str, Array]:
-        return summarise(play(network, state, links, config), links, network, config)
+        return summarise(play(scene, state, links, config)[1], links, network, config)
 
     def worth_of(method: str) -> dict[str, Array]:
         found = jax.vmap(worth)(jnp.arange(config.num_states), links[method])

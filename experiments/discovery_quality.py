@@ -16,7 +16,7 @@ from rich.table import Table
 from d2djax import Config, baselines, discover, make_network, validate
 from d2djax.config import initial_value
 from d2djax.discovery import summarise
-from d2djax.episode import play
+from d2djax.episode import play, set_scene
 from d2djax.rng import run_key
 
 METHODS = {
@@ -47,12 +47,13 @@ def qualities(seeds, config):
     def one(seed):
         key = run_key(seed)
         network = make_network(key, config)
+        scene = set_scene(network, config)
 
         def quality(method):
             links = METHODS[method](key, network, config).links
 
             def worth(state, links):
-                return summarise(play(network, state, links, config), links, network, config)
+                return summarise(play(scene, state, links, config)[1], links, network, config)
 
             found = jax.vmap(worth)(jnp.arange(config.num_states), links)
             return jnp.mean(found["reward"]), jnp.mean(found["diverse_share"])

@@ -12,7 +12,7 @@ from strategies import exchanges, first_appearance, indices
 from d2djax import baselines, policy
 from d2djax.config import Config, initial_value, score_fraction
 from d2djax.discovery import History, discover, summarise
-from d2djax.episode import play
+from d2djax.episode import play, set_scene
 from d2djax.network import Network, make_network
 from d2djax.rng import Stream, at, run_key
 from d2djax.validation import validate
@@ -341,7 +341,7 @@ weights = st.fixed_dictionaries(
     }
 )
 random_plays = st.tuples(exchanges(5, 3), indices((5,), 5).map(first_appearance), weights)
-total_of = jax.jit(lambda network, links, config: play(network, 0, links, config).rewards.total)
+total_of = jax.jit(lambda network, links, config: play(set_scene(network, config), 0, links, config)[1].rewards.total)
 
 
 @settings(deadline=None, max_examples=100)
@@ -467,7 +467,8 @@ def test_best_response_is_at_least_its_start(tiny_networks, tiny_config):
 
 
 def worth(network, links, config):
-    one = lambda state, links: summarise(play(network, state, links, config), links, network, config)  # noqa: E731
+    scene = set_scene(network, config)
+    one = lambda state, links: summarise(play(scene, state, links, config)[1], links, network, config)  # noqa: E731
     return jax.vmap(one)(jnp.arange(config.num_states), links)
 
 

@@ -35,7 +35,8 @@ def states_of(seeds, first, config):
 
     def chain(seed):
         def step(state, episode):
-            state = channel.next_state(run_key(seed), state, episode, config)
+            drawn = channel.draw_state(run_key(seed), episode, config)
+            state = jnp.where(drawn < 0, state, drawn)
             return state, state
 
         return jax.lax.scan(step, first, jnp.arange(40))[1]

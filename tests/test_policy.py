@@ -209,3 +209,23 @@ def test_sampled_frequencies_are_the_probabilities():
     uniform = (np.arange(1000, dtype=np.float32) + 0.5) / 1000
     links = np.asarray(policy.sample(uniform, np.tile(row, (1000, 1))))
     np.testing.assert_allclose(np.bincount(links, minlength=4), 1000 * row, atol=1)
+
+
+@pytest.mark.parametrize("size", [1, 31, 32, 33, 64, 400, 1025])
+def test_running_sums_in_blocks(size):
+    weight = np.random.default_rng(size).random((3, 2, size)).astype(np.float32)
+    got = np.asarray(policy.cumulative(weight))
+    np.testing.assert_allclose(got, np.cumsum(weight.astype(float), axis=-1), rtol=1e-5)
+    # Never falling by more than rounding: a draw falls into one interval.
+    assert (np.diff(got, axis=-1) > -1e-4).all()
+
+
+def test_no_weight_no_draw_in_large_networks():
+    # Only three of 100 links have weight, in three blocks; every draw falls on one of them.
+    weight = np.zeros((1000, 100), np.float32)
+    weight[:, [5, 40, 99]] = [0.2, 0.3, 0.5]
+    uniform = np.random.default_rng(0).random(1000).astype(np.float32)
+    links = np.asarray(policy.sample(uniform, weight))
+    expected = np.where(uniform < 0.2, 5, np.where(uniform < 0.5, 40, 99))
+    near = np.minimum(abs(uniform - 0.2), abs(uniform - 0.5)) < 1e-5
+    np.testing.assert_array_equal(links[~near], expected[~near])
