@@ -160,30 +160,40 @@ def _proximal_loss(
     return value + 0.5 * task.config.proximal_weight * distance, value
 
 
+def _each_device(function: Callable, *arrays: Array) -> Any:
+    """Applies a function to every device's rows of [N, ...] arrays.
+
+    On a CPU one device after the other: a core's cache then holds the model over all its local steps, where
+    the models of all devices would go through memory in each. An accelerator takes all devices at once.
+    """
+    if jax.default_backend() == "cpu":
+        return jax.lax.map(lambda rows: function(*rows), arrays)
+    return jax.vmap(function)(*arrays)
+
+
 def _local_training(loss: Callable, task: Task, carry: Any, first_step: Array) -> tuple[Any, tuple[Array, Array]]:
     """One aggregation of FedAvg or FedProx: `tau_a` local steps of every device, then the average."""
     anchor, config, equal = carry[0], task.config, _equal_shares(task)
     optimizer = task.client
     gradient_and_value = jax.grad(lambda parameters, x, y: loss(task, parameters, anchor, x, y), has_aux=True)
 
-    def device_step(parameters, state, x, y):
-        gradient, value = gradient_and_value(parameters, x, y)
+    def local_step(carry, batch):
+        parameters, state = carry
+        gradient, value = gradient_and_value(parameters, inputs(task.points, batch), task.points.y[batch])
         change, state = optimizer.update(gradient, state, parameters)
-        return optax.apply_updates(parameters, change), state, value
+        return (optax.apply_updates(parameters, change), state), value
 
-    def local_step(local, step):
-        batch = minibatch(task.key, step, task.holding, config)
-        x, y = inputs(task.points, batch), task.points.y[batch]
-        parameters, state, values = jax.vmap(device_step)(local[0], local[1], x, y)
-        return (parameters, state), jnp.sum(equal * values)
+    def local_steps(batches):
+        (parameters, _), values = jax.lax.scan(local_step, (anchor, optimizer.init(anchor)), batches)
+        return parameters, jnp.mean(values)
 
-    local = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (config.num_devices, *leaf.shape)), anchor)
     steps = first_step + jnp.arange(config.aggregation_interval)
-    (local, _), values = jax.lax.scan(local_step, (local, jax.vmap(optimizer.init)(local)), steps)
+    batches = jax.vmap(lambda step: minibatch(task.key, step, task.holding, config), out_axes=1)(steps)
+    local, values = _each_device(local_steps, batches)
     weights = _weights(task, first_step // config.aggregation_interval)
     drift = _drift(local, equal)
     carry = _step_server(task, carry, weighted_average(local, weights), weights)
-    return carry, (jnp.mean(values), drift)
+    return carry, (jnp.sum(equal * values), drift)
 
 
 def _gradient_steps(task: Task, carry: Any, first_step: Array) -> tuple[Any, tuple[Array, Array]]:
