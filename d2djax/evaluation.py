@@ -13,7 +13,8 @@ from jax import Array
 
 from d2djax.points import Points, inputs
 
-EVALUATION_BLOCK = 2048
+# Points that are evaluated together at most: what an image network keeps of more does not fit a cache.
+EVALUATION_BLOCK = 512
 Parameters = Any
 
 
@@ -57,7 +58,8 @@ def evaluate(model: nn.Module, parameters: Parameters, points: Points, test: Arr
     """
     size, num_classes = test.shape[0], len(points.sizes)
     num_blocks = -(-size // EVALUATION_BLOCK)
-    padded = jnp.pad(test, (0, num_blocks * EVALUATION_BLOCK - size)).reshape(num_blocks, -1)
+    # Blocks of equal size, so that the last one is not mostly filling.
+    padded = jnp.pad(test, (0, -size % num_blocks)).reshape(num_blocks, -1)
     is_real = (jnp.arange(padded.size) < size).reshape(padded.shape)
 
     def block(numbers_and_mask: tuple[Array, Array]) -> tuple[Array, Array, Array]:

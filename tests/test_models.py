@@ -61,6 +61,41 @@ def test_conv_is_a_convolution(shape, window, strides, padding):
     chex.assert_trees_all_close(back(tangent), back_expected(tangent), rtol=1e-5, atol=1e-5)
 
 
+class Reference(nn.Module):
+    """`ImageCNN` with the convolution and the pool of Flax."""
+
+    @nn.compact
+    def __call__(self, x):
+        for features in (32, 64):
+            x = nn.max_pool(nn.relu(nn.Conv(features, (3, 3))(x)), (2, 2), strides=(2, 2))
+        x = nn.relu(nn.Dense(128)(x.reshape(x.shape[0], -1)))
+        return nn.Dense(10)(x)
+
+
+@pytest.mark.parametrize(
+    "ours, reference, shape",
+    [
+        (models.Conv(5, (3,), (2,), (1,)), nn.Conv(5, (3,), (2,), [(1, 1)]), (9, 2)),
+        (models.Conv(5, (3, 2), (2, 1), (1, 1)), nn.Conv(5, (3, 2), (2, 1), [(1, 1), (1, 1)]), (6, 5, 2)),
+        (models.ImageCNN(10), Reference(), (8, 8, 3)),
+    ],
+)
+def test_each_device_convolves_with_its_own_weights(ours, reference, shape):
+    keys = jax.random.split(KEY, 3)
+    x = jax.random.normal(KEY, (3, 2, *shape))
+    parameters = jax.vmap(ours.init)(keys, x)
+
+    def values(network):
+        def loss(parameters, x):
+            out = network.apply(parameters, x)
+            return jnp.sum(jnp.sin(out)), out
+
+        # The gradient of the input too, which only the layers after the first need in training.
+        return jax.jit(jax.vmap(jax.grad(loss, argnums=(0, 1), has_aux=True)))(parameters, x)
+
+    chex.assert_trees_all_close(values(ours), values(reference), rtol=1e-5, atol=1e-5)
+
+
 def test_conv_starts_as_a_convolution_does():
     x = jnp.zeros((1, 20, 3))
     ours = models.Conv(4, (5,)).init(KEY, x)
@@ -70,7 +105,11 @@ def test_conv_starts_as_a_convolution_does():
 
 def test_max_pool_is_that_of_flax():
     x = jax.random.normal(KEY, (2, 6, 4, 3))
-    np.testing.assert_array_equal(models.max_pool(x), nn.max_pool(x, (2, 2), strides=(2, 2)))
+    pool = lambda x: nn.max_pool(x, (2, 2), strides=(2, 2))  # noqa: E731
+    out, back = jax.vjp(models.max_pool, x)
+    expected, back_expected = jax.vjp(pool, x)
+    np.testing.assert_array_equal(out, expected)
+    np.testing.assert_array_equal(back(out)[0], back_expected(out)[0])
 
 
 def test_vt_cnn2_has_the_published_size():
