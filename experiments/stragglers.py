@@ -1,4 +1,4 @@
-"""Does the exchange help when devices straggle? Accuracy against the number of stragglers (Section IV-B, figure 2e).
+"""Does the exchange help when devices straggle? Accuracy against the number of them (Section IV-B, figure 2e).
 
     python experiments/stragglers.py --seeds 8
 
@@ -68,9 +68,8 @@ def main(settings: Settings) -> None:
         console.print(table)
         for method in ("uniform", "rl"):
             saved = (lost.sel({"method": "none"}) - lost.sel({"method": method})).values
-            console.print(
-                f"none loses more than {method} by {with_interval(saved)}; in {(saved > 0).sum()}/{len(saved)} seeds"
-            )
+            seeds_above = f"{(saved > 0).sum()}/{len(saved)} seeds"
+            console.print(f"none loses more than {method} by {with_interval(saved)}; in {seeds_above}")
 
 
 if __name__ == "__main__":

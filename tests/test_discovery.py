@@ -341,7 +341,11 @@ weights = st.fixed_dictionaries(
     }
 )
 random_plays = st.tuples(exchanges(5, 3), indices((5,), 5).map(first_appearance), weights)
-total_of = jax.jit(lambda network, links, config: play(set_scene(network, config), 0, links, config)[1].rewards.total)
+
+
+@jax.jit
+def total_of(network, links, config):
+    return play(set_scene(network, config), 0, links, config)[1].rewards.total
 
 
 @settings(deadline=None, max_examples=100)
