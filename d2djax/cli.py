@@ -1,4 +1,4 @@
-"""The command line: `d2djax run`, `d2djax info`."""
+"""The command line: `d2djax run`, `d2djax download`, `d2djax info`."""
 
 from __future__ import annotations
 
@@ -153,26 +153,32 @@ def cost_table(dataset: Any) -> Table:
     """What each method takes to reach the accuracy that `none` ends with, in the same run (Section IV-B)."""
     from d2djax.statistics import cost_to_accuracy, ratio_to
 
-    target = dataset["accuracy"].sel({"method": "none"}).isel(round=-1, drop=True)
-    costs = cost_to_accuracy(dataset, target)
+    # A training that diverged reaches nothing, and sets no target.
+    accuracy = dataset["accuracy"].where(dataset["status"] == 0)
+    target = accuracy.sel({"method": "none"}).isel(round=-1, drop=True)
+    costs = cost_to_accuracy(dataset.assign(accuracy=accuracy), target)
     ratios = ratio_to(costs["energy"])
-    table = Table(title="to the accuracy that none ends with: means over the seeds that reach it")
+    table = Table(title="to first reach the accuracy that none ends with: means over the seeds that do")
     for heading in ("method", "reached in", "local steps", "uplink (Mbit)", "energy (J)", "energy, none = 1"):
         table.add_column(heading, justify="left" if heading == "method" else "right")
     for method in (str(name) for name in dataset["method"].values):
         one = costs.sel({"method": method})
         reached = np.isfinite(one["steps"])
         mean = {name: float(one[name].where(reached).mean()) for name in ("steps", "uplink", "energy")}
-        ratio, low, high, _ = ratios.get(method, (1.0, np.nan, np.nan, 0))
+        ratio, low, high, _ = ratios.get(method, (np.nan, np.nan, np.nan, 0))
         table.add_row(
             method,
             f"{int(reached.sum())}/{reached.size}",
-            f"{mean['steps']:.0f}",
-            f"{mean['uplink'] / 1e6:.0f}",
-            "" if np.isnan(mean["energy"]) else f"{mean['energy']:.4g}",
-            "" if np.isnan(low) else f"{ratio:.2f} ({low:.2f}–{high:.2f})",
+            _unless_unknown(mean["steps"], ".0f"),
+            _unless_unknown(mean["uplink"] / 1e6, ",.4g"),
+            _unless_unknown(mean["energy"], ",.4g"),
+            _unless_unknown(ratio, ".2f") + ("" if np.isnan(low) else f" ({low:.2f}–{high:.2f})"),
         )
     return table
+
+
+def _unless_unknown(value: float, form: str) -> str:
+    return "–" if np.isnan(value) else format(value, form)
 
 
 def _with_interval(limits: Any, form: str) -> str:

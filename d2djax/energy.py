@@ -159,7 +159,7 @@ def control_energy(position: Array, num_exchanges: Array | int, num_classes: int
 
 
 def upload_energy(position: Array, num_parameters: int, config: Config) -> Array:
-    """Energy of one aggregation: every device but the stragglers sends its model to the server.
+    """Energy of one aggregation: all devices but the stragglers, even without a point, send a model.
 
     Args:
         position: [..., N, 2] float, metres.

@@ -28,8 +28,8 @@ class Recipe:
 
     Attributes:
         model: a Flax network from [B, ...] to logits [B, L].
-        client: makes the optimiser of the devices from `learning_rate`, such as `optax.sgd`; FedSGD steps with
-            it at the server.
+        client: makes the optimiser of the devices from `learning_rate`, such as `optax.sgd`; its state (momentum)
+            begins anew after every aggregation. FedSGD steps with it at the server, where the state stays.
         server: makes the server's optimiser from `server_learning_rate`, which then sees global minus average
             as its gradient (`optax.adam` is FedAdam); none: the average becomes the global model, as in the paper.
     """
@@ -99,9 +99,17 @@ def weighted_average(local: Parameters, weights: Array) -> Parameters:
         Parameters without the device axis; zeros if all weights are 0.
     """
     share = _shares(weights)
-    # Full precision: a GPU would by default round the parameters themselves to ten bits.
-    average = lambda leaf: jnp.tensordot(share, leaf, axes=1, precision=jax.lax.Precision.HIGHEST)  # noqa: E731
+
+    def average(leaf):
+        # Full precision: a GPU would by default round the parameters themselves to ten bits.
+        return jnp.tensordot(share, _counted(share, leaf), axes=1, precision=jax.lax.Precision.HIGHEST)
+
     return jax.tree.map(average, local)
+
+
+def _counted(share: Array, values: Array) -> Array:
+    """[N, ...] with zeros for the devices of no weight, whose values may be no numbers: 0 times NaN is NaN."""
+    return jnp.where(share.reshape(-1, *(1,) * (values.ndim - 1)) > 0, values, jnp.zeros_like(values))
 
 
 def _weights(task: Task, aggregation: Array) -> Array:
@@ -141,7 +149,7 @@ def _squared_distance(first: Parameters, second: Parameters) -> Array:
 def _drift(local: Parameters, share: Array) -> Array:
     """Mean Euclidean distance of the local models from their average, [] float32."""
     squares = jax.vmap(_squared_distance, in_axes=(0, None))(local, weighted_average(local, share))
-    return jnp.sum(share * jnp.sqrt(squares))
+    return jnp.sum(share * _counted(share, jnp.sqrt(squares)))
 
 
 def _local_loss(task: Task, parameters: Parameters, anchor: Parameters, x: Array, y: Array) -> tuple[Array, Array]:
@@ -193,7 +201,7 @@ def _local_training(loss: Callable, task: Task, carry: Any, first_step: Array) -
     weights = _weights(task, first_step // config.aggregation_interval)
     drift = _drift(local, equal)
     carry = _step_server(task, carry, weighted_average(local, weights), weights)
-    return carry, (jnp.sum(equal * values), drift)
+    return carry, (jnp.sum(equal * _counted(equal, values)), drift)
 
 
 def _gradient_steps(task: Task, carry: Any, first_step: Array) -> tuple[Any, tuple[Array, Array]]:

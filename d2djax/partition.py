@@ -1,4 +1,4 @@
-"""How many points of each class each device starts with (Section IV-A): the non-i.i.d. partitions."""
+"""How many points of each class each device starts with (Section IV-A): the partitions."""
 
 from __future__ import annotations
 

@@ -103,7 +103,8 @@ def sample(uniform: Array, weight: Array) -> Array:
         weight: [N, N] float, probabilities but for a factor per row.
 
     Returns:
-        `links`, [N] int32; an index of zero weight is never drawn.
+        `links`, [N] int32; an index of zero weight is not drawn, but for the last bit of
+        the running sums in networks of more than `BLOCK` devices.
     """
     total = cumulative(weight)
     # Scaled by the last sum, so that no draw falls past the end.

@@ -79,7 +79,7 @@ def cost_to_accuracy(results: xarray.Dataset, target: float | xarray.DataArray) 
     energy = results["exchange_energy"] + aggregations * results["upload_energy"]
     # A target that is never reached is infinitely far, also for `pooled`, whose exchange has no energy.
     energy = energy.where(np.isfinite(steps), np.inf)
-    # Uploads of no bits at all (every device straggles) never reach a target, however long they go on.
+    # Infinitely many times no bits (every device straggles) are no number.
     uplink = (aggregations * results["upload_bits"]).where(np.isfinite(steps), np.inf)
     dimensions = ["run", "method", *(name for name in steps.dims if name not in ("run", "method"))]
     values = {
@@ -109,14 +109,16 @@ def ratio_to(values: xarray.DataArray, reference: str = "none", *, level: float 
         level: of Student's confidence interval, reckoned on the logarithms.
 
     Returns:
-        For each other method `(ratio, low, high, runs)`, where `runs` counts those in which both are finite;
-        the others, in which one of the two never reaches its target, are left out.
+        For each other method `(ratio, low, high, runs)`, where `runs` counts those in which both are finite and
+        above 0; the others, such as those in which one of the two never reaches its target, are left out.
 
     Raises:
-        ValueError: the reference was not run.
+        ValueError: the reference was not run, or there are other dimensions, which are no samples.
     """
+    if set(values.dims) != {"run", "method"}:
+        raise ValueError(f"values must have the dimensions run and method; got {', '.join(map(str, values.dims))}")
     found = {}
-    finite = values.where(np.isfinite(values))
+    finite = values.where(np.isfinite(values) & (values > 0))
     logarithms = paired_differences(finite.copy(data=np.log(finite.values)), reference)
     for method in logarithms["method"].values:
         one = logarithms.sel({"method": method}).values

@@ -407,7 +407,7 @@ def rows_of(out):
 def test_costs_to_the_accuracy_of_none(toy):
     folder, out, _ = toy
     found = results.read(folder / "results.zarr")
-    rows = rows_of(out.split("to the accuracy")[1])
+    rows = rows_of(out.split("to first reach")[1])
     assert set(rows) == {"none", "uniform", "rl"}
     accuracy = found["accuracy"].transpose("run", "method", "round").values
     for number, name in enumerate(["none", "uniform", "rl"]):
@@ -445,7 +445,7 @@ def test_table_holds_every_method(toy):
     folder, out, _ = toy
     found = results.read(folder / "results.zarr")
     accuracy = found["accuracy"].sel({"method": ["none", "uniform", "rl"]}).values
-    rows = rows_of(out.split("to the accuracy")[0])
+    rows = rows_of(out.split("to first reach")[0])
     assert set(rows) == {"none", "uniform", "rl"}
     for number, (name, row) in enumerate(rows.items()):
         assert row[1].startswith(f"{accuracy[:, number, -1].mean():.4f}"), name

@@ -115,6 +115,8 @@ def test_ratio_is_geometric_and_leaves_out_what_is_never_reached():
         dims=("run", "method"),
         coords={"method": ["none", "rl"]},
     )
+    with pytest.raises(ValueError, match="dimensions run and method; got run, method, target"):
+        statistics.ratio_to(values.expand_dims({"target": [0.5]}, axis=2))
     # Ratios 1/2 and 1/8: geometric mean 1/4; Student's t of one degree of freedom times log(2) is wide.
     ratio, low, high, runs = statistics.ratio_to(values)["rl"]
     assert ratio == pytest.approx(0.25) and runs == 2

@@ -163,6 +163,31 @@ def test_schemes_and_stragglers_match_a_replay_in_loops(
     assert np.isfinite(alone.loss).all()
 
 
+def test_a_model_of_no_weight_may_be_no_number():
+    local = {"w": jnp.array([[1.0, 2.0], [jnp.nan, jnp.inf], [3.0, 6.0]])}
+    average = federated.weighted_average(local, jnp.array([1.0, 0.0, 3.0]))
+    np.testing.assert_allclose(average["w"], [2.5, 5.0])
+
+
+# In FedSGD no device has a model of its own that could leave the finite numbers.
+@pytest.mark.parametrize("scheme", ["fedavg", "fedprox"])
+def test_what_a_straggler_holds_does_not_reach_the_model(points, test_points, holding, config, scheme):
+    config = replace(config, scheme=scheme, num_stragglers=2)
+    absent = np.flatnonzero(~np.asarray(participants_of(KEY, 0, config)))
+    theirs = np.concatenate([stretch_of(holding, device) for device in absent])
+    values = np.asarray(points.x, np.float32) - 100
+    tame = replace(points, x=jnp.asarray(values), mean=jnp.float32(0), deviation=jnp.float32(50))
+    values[np.setdiff1d(theirs, test_points)] *= 1e30
+    wild = replace(tame, x=jnp.asarray(values))
+    expected, got = (trained(KEY, Linear(), some, test_points, holding, config) for some in (tame, wild))
+    np.testing.assert_array_equal(got.loss, expected.loss)
+
+
+def stretch_of(holding, device):
+    start = int(holding.start[device])
+    return np.asarray(holding.points)[start : start + int(holding.size[device])]
+
+
 @pytest.mark.parametrize("scheme", ["fedavg", "fedsgd"])
 def test_devices_without_a_point_count_for_nothing(points, test_points, shuffled, config, scheme):
     # The third and the last of them have none, as a Dirichlet partition may leave them.
