@@ -1,0 +1,230 @@
+"""SGD steps of the image network with weights of each device's own: d2djax, nn.Conv, and matrix products alone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from benchmarks.__main__ import main
+from benchmarks.harness import Contestant, Report, Target, compiled, race, ratio
+from d2djax.batch import make_mesh
+from d2djax.models import ImageCNN
+
+NAME = "convolution"
+OURS, OURS_MAP = "d2djax, vmap", "d2djax, lax.map"
+FLAX, FLAX_ONE = "nn.Conv, vmap, no loop", "nn.Conv, one client, no loop"
+FLAX_SCAN, FLAX_MAP = "nn.Conv, vmap in scan", "nn.Conv, lax.map in scan"
+XLA_PRODUCTS, NUMPY_PRODUCTS = "its products alone, XLA", "its products alone, NumPy"
+CLASSES, LEARNING_RATE = 10, 0.01
+SPLIT = PartitionSpec("run")
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is timed.
+
+    Attributes:
+        clients: devices that train, each with weights of its own.
+        minibatch: images of a step.
+        side: pixels of an image's side.
+        steps: steps of every client in one call; `nn.Conv` takes one, being slow.
+        few: clients of `nn.Conv` in loops, where it is slowest.
+        repeats: rounds.
+    """
+
+    clients: int
+    few: int
+    minibatch: int
+    side: int
+    steps: int
+    repeats: int
+
+
+FULL = Sizes(clients=10, few=5, minibatch=32, side=32, steps=4, repeats=5)
+TOY = Sizes(clients=2, few=2, minibatch=2, side=8, steps=2, repeats=2)
+
+
+class FlaxCNN(nn.Module):
+    """`ImageCNN` as one writes it in Flax; the same parameters."""
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        """Logits [B, L] of images [B, H, W, C]."""
+        for features in (32, 64):
+            x = nn.max_pool(nn.relu(nn.Conv(features, (3, 3))(x)), (2, 2), strides=(2, 2))
+        x = nn.relu(nn.Dense(128)(x.reshape(x.shape[0], -1)))
+        return nn.Dense(CLASSES)(x)
+
+
+def local_steps(network: nn.Module, over_clients: Callable, num_steps: int | None) -> Callable:
+    """A function of (parameters, x, y), each with a leading axis of clients, to the parameters after the steps.
+
+    Args:
+        network: takes images, gives logits.
+        over_clients: `jax.vmap`, or what else makes a function of one client one of all.
+        num_steps: steps of each client, in a scan as in federated training; none: a single one, without a scan.
+    """
+
+    def loss(parameters: Any, x: Array, y: Array) -> Array:
+        logits: Any = network.apply(parameters, x)
+        return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
+
+    def step(parameters: Any, x: Array, y: Array) -> Any:
+        gradient = jax.grad(loss)(parameters, x, y)
+        return jax.tree.map(lambda leaf, slope: leaf - LEARNING_RATE * slope, parameters, gradient)
+
+    def steps(parameters: Any, x: Array, y: Array) -> Any:
+        # A shift of the images makes the steps differ, so that no work on the images is done once for all steps.
+        shifted = lambda parameters, shift: (step(parameters, x + shift, y), None)  # noqa: E731
+        return jax.lax.scan(shifted, parameters, jnp.linspace(0.0, 0.1, num_steps or 1))[0]
+
+    return over_clients(step if num_steps is None else steps)
+
+
+def looped(client: Callable) -> Callable:
+    """As `jax.vmap(client)`, but one client after the other."""
+    return lambda *arguments: jax.lax.map(lambda each: client(*each), arguments)
+
+
+def first_alone(client: Callable) -> Callable:
+    """As `jax.vmap(client)`, but of the first client only, without an axis of clients in the result."""
+    return lambda *arguments: client(*jax.tree.map(lambda leaf: leaf[0], arguments))
+
+
+def on_all(function: Callable, mesh: Mesh) -> Callable:
+    """As `d2djax.batch.map_runs` runs it: each JAX device, on a CPU each core, computes a run of its own."""
+
+    def one_run(*arguments: Any) -> Any:
+        found = function(*jax.tree.map(lambda leaf: leaf[0], arguments))
+        return jax.tree.map(lambda leaf: leaf[None], found)
+
+    return jax.jit(jax.shard_map(one_run, mesh=mesh, in_specs=SPLIT, out_specs=SPLIT, check_vma=False))
+
+
+def spread_out(tree: Any, mesh: Mesh) -> Any:
+    """A copy of every leaf for each JAX device, with a leading axis of runs."""
+    copies = lambda leaf: np.broadcast_to(np.asarray(leaf), (mesh.size, *leaf.shape))  # noqa: E731
+    return jax.device_put(jax.tree.map(copies, tree), NamedSharding(mesh, SPLIT))
+
+
+def example(sizes: Sizes) -> tuple[Any, Array, Array]:
+    """First parameters, different for every client, and a minibatch of random images and labels for each."""
+    keys = jax.random.split(jax.random.key(0), sizes.clients)
+    x = jax.random.normal(keys[0], (sizes.clients, sizes.minibatch, sizes.side, sizes.side, 3))
+    y = jax.random.randint(keys[0], (sizes.clients, sizes.minibatch), 0, CLASSES)
+    return jax.vmap(ImageCNN(CLASSES).init, in_axes=(0, None))(keys, x[0]), x, y
+
+
+def shapes(sizes: Sizes) -> list[tuple[int, int, int]]:
+    """(rows, inputs, outputs) of the product that each layer is, one client."""
+    points = sizes.minibatch * sizes.side**2
+    flat = (sizes.side // 4) ** 2 * 64
+    return [
+        (points, 9 * 3, 32),
+        (points // 4, 9 * 32, 64),
+        (sizes.minibatch, flat, 128),
+        (sizes.minibatch, 128, CLASSES),
+    ]
+
+
+def gflop(sizes: Sizes) -> float:
+    """10^9 operations of a client's step: three products a layer, two in the first, whose input is fixed."""
+    layers = shapes(sizes)
+    return sum(2e-9 * (3 if layer else 2) * m * k * n for layer, (m, k, n) in enumerate(layers))
+
+
+def operands(sizes: Sizes) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Inputs, weights [clients, ...] and gradients of the outputs of each layer; random."""
+    rng = np.random.default_rng(0)
+    draw = lambda *shape: rng.standard_normal(shape, dtype=np.float32)  # noqa: E731
+    return [(draw(m, k), draw(sizes.clients, k, n), draw(m, n)) for m, k, n in shapes(sizes)]
+
+
+def xla_products(layers: list[Any]) -> Array:
+    """The products of a step of every client, each in the orientation that XLA's CPU does fastest."""
+
+    def client(weights: list[Array]) -> Array:
+        found = []
+        for number, ((x, _, slope), weight) in enumerate(zip(layers, weights, strict=True)):
+            # Barriers keep XLA from hoisting a product out of the loop, or computing the number read from it alone.
+            x, weight, slope = jax.lax.optimization_barrier((x, weight, slope))
+            products = [x @ weight, jnp.einsum("mk,mn->nk", x, slope)] + ([slope @ weight.T] if number else [])
+            found += [product[0, 0] for product in jax.lax.optimization_barrier(products)]
+        return jnp.stack(found)
+
+    return jax.lax.map(client, [weights for _, weights, _ in layers])
+
+
+def numpy_products(layers: list[Any]) -> None:
+    """As `xla_products`, with the BLAS of NumPy on all cores."""
+    for number, (x, weights, slope) in enumerate(layers):
+        for weight in weights:
+            x @ weight
+            slope.T @ x
+            if number:
+                slope @ weight.T
+
+
+def check(arguments: tuple, mesh: Mesh) -> None:
+    """Raises RuntimeError unless a step of d2djax and one of `nn.Conv` give the same parameters."""
+    first, second = (
+        on_all(local_steps(network, first_alone, None), mesh)(*arguments)
+        for network in (ImageCNN(CLASSES), FlaxCNN())
+    )
+    same = jax.tree.map(lambda one, other: np.allclose(one, other, rtol=1e-5, atol=1e-5), first, second)
+    if not all(jax.tree.leaves(same)):
+        raise RuntimeError(f"a step of d2djax is not one of nn.Conv: {same}")
+
+
+def contestants(sizes: Sizes, mesh: Mesh) -> list[Contestant]:
+    """All, each with its work in steps of one client; the products of one step count as one step."""
+    ours, flax, made = ImageCNN(CLASSES), FlaxCNN(), []
+    arguments = spread_out(example(sizes), mesh)
+    check(arguments, mesh)
+    for name, network, over, num_steps, clients in (
+        (OURS, ours, jax.vmap, sizes.steps, sizes.clients),
+        (OURS_MAP, ours, looped, sizes.steps, sizes.clients),
+        (FLAX, flax, jax.vmap, None, sizes.clients),
+        (FLAX_ONE, flax, first_alone, None, 1),
+        (FLAX_SCAN, flax, jax.vmap, 1, sizes.few),
+        (FLAX_MAP, flax, looped, 1, sizes.few),
+    ):
+        some = jax.tree.map(lambda leaf, clients=clients: leaf[:, :clients], arguments)
+        work = clients * (num_steps or 1) * mesh.size
+        made.append(compiled(name, on_all(local_steps(network, over, num_steps), mesh), some, work))
+    layers = operands(sizes)
+    work = sizes.clients * mesh.size
+    made.append(compiled(XLA_PRODUCTS, on_all(xla_products, mesh), (spread_out(layers, mesh),), work))
+    return [*made, Contestant(NUMPY_PRODUCTS, lambda: numpy_products(layers), sizes.clients)]
+
+
+def run(toy: bool = False) -> Report:
+    """The convolution benchmark."""
+    sizes = TOY if toy else FULL
+    case = {"clients": sizes.clients, "minibatch": sizes.minibatch, "image": f"{sizes.side} x {sizes.side} x 3"}
+    raced = race(NAME, case, contestants(sizes, make_mesh()), unit="steps", repeats=sizes.repeats)
+    by_name = {one.contestant: one for one in raced}
+    # As federated training runs the clients on this backend.
+    ours = OURS_MAP if jax.default_backend() == "cpu" else OURS
+    targets = []
+    # Against nn.Conv at its best under vmap: XLA's CPU runs a convolution in a loop several times slower.
+    for base, wanted in ((FLAX, 4.5), (XLA_PRODUCTS, 0.4)):
+        measured, spread = ratio(by_name[ours], by_name[base])
+        targets.append(Target(NAME, f"({ours}) / ({base})", wanted, measured, spread=spread))
+    rate = by_name[XLA_PRODUCTS].rate
+    note = f"{NAME}: a step is {gflop(sizes):.3g} GFLOP; XLA multiplies at {rate * gflop(sizes):.3g} GFLOP/s"
+    return Report(raced, targets, [note])
+
+
+if __name__ == "__main__":
+    main(["--only", NAME, *sys.argv[1:]])
