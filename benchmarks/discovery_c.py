@@ -46,9 +46,11 @@ def _library(flags: tuple[str, ...]) -> ctypes.CDLL:
     """discovery.c compiled with these flags; a loaded library outlives its file."""
     source = Path(__file__).with_name("discovery.c")
     with tempfile.TemporaryDirectory() as folder:
-        library = Path(folder) / "discovery.so"
-        command = [COMPILER, *flags, "-shared", "-fPIC", str(source), "-o", str(library), "-lm"]
-        subprocess.run(command, check=True, timeout=120)
+        code, library = Path(folder) / "discovery.o", Path(folder) / "discovery.so"
+        subprocess.run([COMPILER, *flags, "-fPIC", "-c", str(source), "-o", str(code)], check=True, timeout=120)
+        # Linked without the flags: with -ffast-math, loading the library would turn the tiniest numbers of the
+        # whole process to zero, in d2djax too.
+        subprocess.run([COMPILER, "-shared", str(code), "-o", str(library), "-lm"], check=True, timeout=120)
         return ctypes.CDLL(str(library))
 
 

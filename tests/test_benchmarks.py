@@ -66,6 +66,14 @@ def test_a_baseline_discovers_what_d2djax_discovers(name, played):
     np.testing.assert_allclose(found.history, history, rtol=1e-4, atol=1e-4)
 
 
+def test_a_library_of_fast_mathematics_leaves_the_tiniest_numbers_alone():
+    if discovery_c.missing():
+        pytest.skip(discovery_c.missing())
+    discovery_c._library(discovery_c.FAST_FLAGS)
+    tiniest = np.array([np.finfo(np.float64).smallest_subnormal])
+    assert (tiniest + 0.0 != 0.0).all()
+
+
 @pytest.mark.parametrize("name", BASELINES)
 def test_the_check_before_the_benchmark_accepts_every_baseline(name, played):
     network, config, uniform, _ = played
