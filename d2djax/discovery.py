@@ -96,7 +96,6 @@ def discover(key: Array, network: Network, config: Config) -> Discovery:
             f"record_every must be a divisor of num_episodes={config.num_episodes}; got {config.record_every}"
         )
     num_states, num_devices, _ = network.outage.shape
-    receiver = jnp.arange(num_devices)
     softmax = {
         "initial_value": initial_value(config, network.counts.shape[-1]),
         "temperature": config.temperature,
@@ -109,10 +108,8 @@ def discover(key: Array, network: Network, config: Config) -> Discovery:
         links = policy.sample(uniform, policy.weights(value[state], config.temperature))
         _, outcome = play(scene, state, links, config)
         buffer = policy.update(buffer, state, links, outcome.rewards.total)
-        # Only N values change: no division of all the sums by all the tries in every episode.
-        place = (state, receiver, links)
-        value = value.at[place].set(buffer.reward[place] / buffer.tries[place])
-        return (buffer, value, state), (outcome, links)
+        # Kept and renewed: no division of all the sums by all the tries in every episode.
+        return (buffer, policy.renew(value, buffer, state, links), state), (outcome, links)
 
     def block(carry, first):
         # All draws of a block at once: the generator is a large part of an episode when called per episode.

@@ -158,6 +158,11 @@ def control_energy(position: Array, num_exchanges: Array | int, num_classes: int
     return num_exchanges * _link_energy(jnp.float32(bits), mean_distance(position), config.d2d_power, config)
 
 
+def uploads(num_devices: int, num_parameters: int, config: Config) -> tuple[Array | int, int]:
+    """Uploads of one aggregation, from all devices but the stragglers, and the bits of each."""
+    return num_devices - config.num_stragglers, num_parameters * BITS_PER_NUMBER
+
+
 def upload_energy(position: Array, num_parameters: int, config: Config) -> Array:
     """Energy of one aggregation: all devices but the stragglers, even without a point, send a model.
 
@@ -170,6 +175,5 @@ def upload_energy(position: Array, num_parameters: int, config: Config) -> Array
         [...] float32, joules.
     """
     distance = config.d2s_distance_ratio * mean_distance(position)
-    bits = jnp.float32(num_parameters * BITS_PER_NUMBER)
-    num_uploads = position.shape[-2] - config.num_stragglers
-    return num_uploads * _link_energy(bits, distance, config.d2s_power, config)
+    number, bits = uploads(position.shape[-2], num_parameters, config)
+    return number * _link_energy(jnp.float32(bits), distance, config.d2s_power, config)

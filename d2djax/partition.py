@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -65,6 +65,17 @@ def hand_counts(hands: Array, config: Config) -> Array:
     return jnp.sum(is_held * points[None, :, None], axis=1)
 
 
+def labels(sizes: Sequence[int] | np.ndarray) -> np.ndarray:
+    """Class of each point of a list that is sorted by class, [n] int32, from the points of each class [L]."""
+    return np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+
+
+def count_labels(label: Array, num_classes: int) -> Array:
+    """Points of each class, [N, L] int32, from the classes of each device's points [N, P]."""
+    device = jnp.arange(label.shape[0])[:, None]
+    return jnp.zeros((label.shape[0], num_classes), jnp.int32).at[device, label].add(1)
+
+
 def pool_sizes(config: Config) -> np.ndarray:
     """Points of each class that all devices share where no decks are dealt, [L] int, as even as they go."""
     share, extra = divmod(num_points(config), config.num_classes)
@@ -100,8 +111,7 @@ def shards(key: Array, config: Config) -> Array:
     Returns:
         `D`, [N, L] int32; every row sums to P.
     """
-    label = np.repeat(np.arange(config.num_classes), pool_sizes(config))
-    of_shard = label.reshape(config.num_devices * config.shards_per_device, -1)
+    of_shard = labels(pool_sizes(config)).reshape(config.num_devices * config.shards_per_device, -1)
     counts = jnp.asarray((of_shard[:, :, None] == np.arange(config.num_classes)).sum(1), jnp.int32)
     dealt = jax.random.permutation(at(key, Stream.PARTITION), counts)
     return jnp.sum(dealt.reshape(config.num_devices, config.shards_per_device, -1), axis=1)
@@ -117,10 +127,8 @@ def iid(key: Array, config: Config) -> Array:
     Returns:
         `D`, [N, L] int32; every row sums to P.
     """
-    label = np.repeat(np.arange(config.num_classes, dtype=np.int32), pool_sizes(config))
-    dealt = jax.random.permutation(at(key, Stream.PARTITION), jnp.asarray(label)).reshape(config.num_devices, -1)
-    device = jnp.arange(config.num_devices)[:, None]
-    return jnp.zeros((config.num_devices, config.num_classes), jnp.int32).at[device, dealt].add(1)
+    dealt = jax.random.permutation(at(key, Stream.PARTITION), jnp.asarray(labels(pool_sizes(config))))
+    return count_labels(dealt.reshape(config.num_devices, -1), config.num_classes)
 
 
 PARTITIONS: dict[str, Callable[[Array, Config], Array]] = {

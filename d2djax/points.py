@@ -11,7 +11,7 @@ from jax import Array
 
 from d2djax.config import Config
 from d2djax.data.types import Dataset
-from d2djax.partition import most_points_asked, num_points
+from d2djax.partition import labels, most_points_asked, num_points
 from d2djax.rng import Stream, at
 
 # Windows of a modulation and SNR with ten SNRs, what 25 devices with 990 points of 4 classes may ask for.
@@ -148,11 +148,6 @@ def check_supply(sizes: np.ndarray, class_names: tuple[str, ...], config: Config
             )
     if held_out_sizes(sizes, config).min() < 1:
         raise ValueError(f"test_fraction={config.test_fraction} leaves a class without a held-out point")
-
-
-def labels(sizes: tuple[int, ...]) -> np.ndarray:
-    """Class of each point of a data set that is sorted by class, [n] int32."""
-    return np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
 
 
 def split(key: Array, sizes: tuple[int, ...], config: Config) -> tuple[Array, Array]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -45,9 +46,14 @@ def values(buffer: Buffer, state: Array | int, *, initial_value: Array | float =
     Returns:
         [N, N] float32.
     """
-    reward, tries = jnp.asarray(buffer.reward)[state], jnp.asarray(buffer.tries)[state]
+    return _mean_reward(buffer, state, initial_value)
+
+
+def _mean_reward(buffer: Buffer, place: Any, untried: Array | float) -> Array:
+    """Summed reward over tries at some places of a buffer, and `untried` where there were none."""
+    reward, tries = jnp.asarray(buffer.reward)[place], jnp.asarray(buffer.tries)[place]
     # Deviation: eq. 7 divides 0 by 0 for a link that was never tried; it gets `initial_value` here.
-    return jnp.where(tries > 0, reward / jnp.maximum(tries, 1.0), initial_value)
+    return jnp.where(tries > 0, reward / jnp.maximum(tries, 1.0), untried)
 
 
 def weights(value: Array, temperature: Array | float = 1.0) -> Array:
@@ -132,6 +138,23 @@ def update(buffer: Buffer, state: Array | int, links: Array, reward: Array) -> B
     )
 
 
+def renew(value: Array, buffer: Buffer, state: Array | int, links: Array) -> Array:
+    """Brings the values of all links up to date after an episode, in which only the chosen ones have changed.
+
+    Args:
+        value: [S, N, N] float32, `values` of every state before the episode.
+        buffer: [S, N, N] sums and tries after it.
+        state: [] int32, state of the episode.
+        links: [N] int32, links of the episode.
+
+    Returns:
+        [S, N, N] float32.
+    """
+    place = (state, jnp.arange(links.shape[0]), links)
+    # Every chosen link was tried.
+    return value.at[place].set(_mean_reward(buffer, place, 0.0))
+
+
 def greedy(buffer: Buffer) -> Array:
     """The best link of each device in each state: largest mean reward among tried links, ties to the smallest j.
 
@@ -141,7 +164,5 @@ def greedy(buffer: Buffer) -> Array:
     Returns:
         `links`, [S, N] int32; a device that tried nothing in a state gets no link (itself).
     """
-    is_tried = buffer.tries > 0
-    mean = jnp.where(is_tried, buffer.reward / jnp.maximum(buffer.tries, 1.0), -jnp.inf)
-    best = jnp.argmax(mean, axis=-1)
-    return jnp.where(jnp.any(is_tried, axis=-1), best, jnp.arange(best.shape[-1])[None]).astype(jnp.int32)
+    best = jnp.argmax(_mean_reward(buffer, ..., -jnp.inf), axis=-1)
+    return jnp.where(jnp.any(buffer.tries > 0, axis=-1), best, jnp.arange(best.shape[-1])[None]).astype(jnp.int32)

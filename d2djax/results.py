@@ -15,7 +15,7 @@ import numpy as np
 
 from d2djax.config import Config
 from d2djax.data import Dataset
-from d2djax.energy import BITS_PER_NUMBER
+from d2djax.energy import uploads
 
 if TYPE_CHECKING:
     import xarray
@@ -59,8 +59,8 @@ def _variables(
     """(dimensions, values, attributes) of every variable."""
     per_method = ("run", "method")
     network, links = graphs.network, "transmitter of each device; itself where it has no link"
-    num_uploads = config.num_devices - config.num_stragglers
-    upload_bits = np.full(graphs.state.shape, num_uploads * num_parameters * BITS_PER_NUMBER)
+    number, bits = uploads(config.num_devices, num_parameters, config)
+    upload_bits = np.full(graphs.state.shape, number * bits)
     found = {
         "status": (per_method, _status(config.methods, graphs, learning), "1", STATUS),
         "position": (("run", "device", "axis"), graphs.place, "m", "place of each device at the exchange"),

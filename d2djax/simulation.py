@@ -18,7 +18,8 @@ from d2djax.episode import Scene, play, set_scene
 from d2djax.federated import Learning, Recipe, train
 from d2djax.models import count_parameters, make_model
 from d2djax.network import Network, make_network
-from d2djax.points import Points, assign, labels, split
+from d2djax.partition import count_labels, labels
+from d2djax.points import Points, assign, split
 from d2djax.policy import probabilities, sample
 from d2djax.rng import Stream, at, uniform_integer
 from d2djax.transfer import Holding, floor_points, pool, transfer, whole_points
@@ -132,8 +133,7 @@ def _pool(key: Array, points: Array, sizes: tuple[int, ...], config: Config) -> 
     """Deals all points anew; nothing is sent, since no exchange of the paper does this."""
     holding = pool(key, points, config.num_devices)
     label = jnp.asarray(labels(sizes))[holding.points].reshape(config.num_devices, -1)
-    counts = jnp.sum(jax.nn.one_hot(label, len(sizes), dtype=jnp.int32), axis=1)
-    return _Moved(holding, counts, jnp.int32(0), jnp.float32(jnp.nan))
+    return _Moved(holding, count_labels(label, len(sizes)), jnp.int32(0), jnp.float32(jnp.nan))
 
 
 def _num_exchanges(method: str, config: Config) -> int:

@@ -19,7 +19,7 @@ SEEDS = np.arange(60)
 def test_arrange_sorts_by_class_and_keeps_every_point(tiny_dataset, tiny_config):
     arranged = points.arrange(tiny_dataset, tiny_config)
     assert arranged.sizes == (200, 180, 210, 190, 220)
-    np.testing.assert_array_equal(arranged.y, points.labels(arranged.sizes))
+    np.testing.assert_array_equal(arranged.y, partition.labels(arranged.sizes))
     assert arranged.x.dtype == np.uint8 and arranged.y.dtype == np.int32
     order = np.concatenate([np.flatnonzero(tiny_dataset.y == label) for label in range(5)])
     np.testing.assert_array_equal(arranged.x, tiny_dataset.x[order])
