@@ -426,7 +426,7 @@ def test_costs_to_the_accuracy_of_none(toy):
         if reached:
             assert rows[name][2] == f"{np.mean(reached):.0f}"
             bits = np.mean(reached) / json.loads(found.attrs["manifest"])["config"]["aggregation_interval"]
-            assert rows[name][3] == f"{bits * found['upload_bits'].values[0] / 1e6:.0f}"
+            assert rows[name][3] == f"{bits * found['upload_bits'].values[0] / 1e6:,.4g}"
 
 
 def test_download_says_where_the_files_are(capsys, monkeypatch, tmp_path):
