@@ -1,9 +1,12 @@
-"""Many runs of one function: chunks that fit in memory, spread over all local devices."""
+"""Many runs of one function: as many at a time as fit in memory, spread over all devices."""
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -15,29 +18,134 @@ from d2djax.machine import memory_bytes
 
 Tree = Any
 MEMORY_SHARE = 0.6
+SECONDS_PER_CALL = 1.0
+MOST_BLOCKS = 64
+MOST_RESULT_BYTES = 2**28
+REPLICATED, SPLIT = PartitionSpec(), PartitionSpec("run")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How runs are computed: `width` at the same time on each device, then the next, up to `slots` in one call.
+
+    Attributes:
+        program: the compiled program: shared arrays, items [devices * slots, ...] and blocks to compute on each
+            device [devices], to results [devices * slots, ...].
+        width: runs at the same time on each device.
+        slots: runs in one call on each device, at most; a multiple of `width`.
+        bytes: what one call takes on each device, from the compiled program: arguments, results and temporaries.
+    """
+
+    program: Callable[[Tree, Tree, Tree], Tree]
+    width: int
+    slots: int
+    bytes: int
+
+    def __str__(self) -> str:
+        devices = make_mesh().size
+        runs = f"{self.width} run{'s' if self.width > 1 else ''} at a time"
+        return f"{runs} on {'each of ' if devices > 1 else ''}{devices} device{'s' if devices > 1 else ''}, " + (
+            f"{self.bytes / 1e6:,.0f} MB each"
+        )
 
 
 def make_mesh() -> Mesh:
-    """One axis, `run`, over all local devices."""
+    """One axis, `run`, over all devices, also those of other processes that work on the same program."""
     # Explicit axes, the default of newer versions, refuse `vmap` inside a sharded program.
-    devices = np.array(jax.local_devices())
-    return Mesh(devices, ("run",), axis_types=(AxisType.Auto,))
+    return Mesh(np.array(jax.devices()), ("run",), axis_types=(AxisType.Auto,))
 
 
-@partial(jax.jit, static_argnames=("function", "static", "width", "mesh"))
-def _program(shared: Tree, items: Tree, *, function: Callable, static: Any, width: int, mesh: Mesh) -> Tree:
-    """Applies `function` to every item, `width` at a time on each device."""
+def share(tree: Tree) -> Tree:
+    """Copies arrays to every device; what lies there already is not copied again."""
+    return jax.device_put(tree, NamedSharding(make_mesh(), REPLICATED))
 
-    def on_one_device(shared: Tree, items: Tree) -> Tree:
-        one = lambda item: function(shared, item, static)  # noqa: E731
-        return jax.lax.map(one, items, batch_size=width if width > 1 else None)
 
-    replicated, split = PartitionSpec(), PartitionSpec("run")
-    # The runs are independent, so nothing needs checking across devices.
-    sharded = jax.shard_map(
-        on_one_device, mesh=mesh, in_specs=(replicated, split), out_specs=split, check_vma=False
+def _on_one_device(one: Callable, width: int, items: Tree, num_blocks: jax.Array) -> Tree:
+    """Results of the first `num_blocks` blocks of `width` items; zeros in the places of all others."""
+
+    def block(first: jax.Array) -> Tree:
+        if width > 1:
+            part = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, first, width), items)
+            return jax.vmap(one)(part)
+        # A run of its own, not a batch of one: the same bits whatever else is in the call.
+        return jax.tree.map(lambda leaf: leaf[None], one(jax.tree.map(lambda leaf: leaf[first], items)))
+
+    def step(number: jax.Array, results: Tree) -> Tree:
+        put = lambda leaf, new: jax.lax.dynamic_update_slice_in_dim(leaf, new, number * width, 0)  # noqa: E731
+        return jax.tree.map(put, results, block(number * width))
+
+    slots = jax.tree.leaves(items)[0].shape[0]
+    empty = jax.tree.map(
+        lambda leaf: jnp.zeros((slots, *leaf.shape[1:]), leaf.dtype), jax.eval_shape(block, jnp.int32(0))
     )
-    return sharded(shared, items)
+    # The bound is traced: one program serves every number of runs, and none is computed to fill it up.
+    return jax.lax.fori_loop(0, num_blocks[0], step, empty)
+
+
+def _abstract(tree: Tree, rows: int | None = None) -> tuple[Any, tuple]:
+    """Structure, and (shape, kind) of each leaf, hashable; with `rows`, that many of each leaf's rows."""
+    leaves, structure = jax.tree.flatten(tree)
+    start = (lambda shape: shape) if rows is None else (lambda shape: (rows, *shape[1:]))
+    return structure, tuple((start(np.shape(leaf)), np.dtype(leaf.dtype)) for leaf in leaves)
+
+
+def _concrete(abstract: tuple[Any, tuple], sharding: NamedSharding | None) -> Tree:
+    structure, leaves = abstract
+    return structure.unflatten([jax.ShapeDtypeStruct(*leaf, sharding=sharding) for leaf in leaves])
+
+
+def _compiler_options() -> dict[str, Any]:
+    """Options of XLA, unless some are set: on a CPU its last level of optimisation doubles the time to compile.
+
+    `python -m benchmarks --only end_to_end` shows both; what is computed takes no longer without it.
+    """
+    is_set = "xla_backend_optimization_level" in os.environ.get("XLA_FLAGS", "")
+    return {} if is_set or jax.default_backend() != "cpu" else {"xla_backend_optimization_level": 2}
+
+
+@lru_cache(maxsize=64)
+def _jitted(function: Callable, static: Any) -> Callable[[Tree, Tree], Tree]:
+    """The function of one run; an inner `jit` remembers what it traced, so it is traced once for all uses."""
+    return jax.jit(lambda shared, item: function(shared, item, static))
+
+
+def _result_of(function: Callable, static: Any, shared: tuple, item: tuple) -> Tree:
+    row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), _concrete(item, None))
+    return jax.eval_shape(_jitted(function, static), _concrete(shared, None), row)
+
+
+def result_shapes(function: Callable, shared: Tree, items: Tree, static: Any = None) -> Tree:
+    """Shape and kind of the result of one run, without computing or compiling; arguments as of `map_runs`."""
+    return _result_of(function, static, _abstract(shared), _abstract(items, rows=1))
+
+
+# Programs by what they compute; a sweep uses few, and one that is not in use any more may go.
+@lru_cache(maxsize=64)
+def _plan(function: Callable, static: Any, width: int, mesh: Mesh, shared: tuple, item: tuple) -> Plan:
+    """Compiles a program for runs of one kind; `shared` and `item` (of one row) as `_abstract` gives them."""
+    inner = _jitted(function, static)
+    result = _result_of(function, static, shared, item)
+    result_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(result))
+    blocks = int(np.clip(MOST_RESULT_BYTES // (width * max(1, result_bytes)), 1, MOST_BLOCKS))
+    structure, leaves = item
+    rows = mesh.size * width * blocks
+    items = (structure, tuple(((rows, *shape[1:]), dtype) for shape, dtype in leaves))
+    # The runs are independent, so nothing needs checking across devices.
+    specs = {"in_specs": (REPLICATED, SPLIT, SPLIT), "out_specs": SPLIT, "check_vma": False}
+
+    def runs(shared: Tree, items: Tree, num_blocks: jax.Array) -> Tree:
+        return _on_one_device(lambda one: inner(shared, one), width, items, num_blocks)
+
+    split = NamedSharding(mesh, SPLIT)
+    arguments = (
+        _concrete(shared, NamedSharding(mesh, REPLICATED)),
+        _concrete(items, split),
+        jax.ShapeDtypeStruct((mesh.size,), np.int32, sharding=split),
+    )
+    program = jax.jit(jax.shard_map(runs, mesh=mesh, **specs)).lower(*arguments).compile(_compiler_options())
+    sizes = program.memory_analysis()
+    parts = (sizes.argument_size_in_bytes, sizes.output_size_in_bytes, sizes.temp_size_in_bytes) if sizes else ()
+    return Plan(program, width, width * blocks, sum(parts))
 
 
 def memory_limit() -> int:
@@ -47,24 +155,78 @@ def memory_limit() -> int:
     return int(MEMORY_SHARE * limit)
 
 
-def bytes_per_run(function: Callable, shared: Tree, items: Tree, static: Any) -> int:
-    """Bytes that one run takes while it is computed, from the program compiled for a single run."""
-    item = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), items)
-    analysis = jax.jit(function, static_argnums=2).lower(shared, item, static).compile().memory_analysis()
-    return max(1, analysis.temp_size_in_bytes + analysis.output_size_in_bytes) if analysis else 2**28
+def make_plan(
+    function: Callable, shared: Tree, items: Tree, static: Any = None, *, width: int | None = None
+) -> Plan:
+    """Compiles what `map_runs` runs, unless it has done so before.
 
+    On a CPU one run at a time: a core's cache holds the models of one run, not of several. On an accelerator as
+    many as fit in its memory, since a single run leaves most of it idle: the largest power of two, so that
+    numbers of runs that differ a little share a program.
 
-def choose_width(function: Callable, shared: Tree, items: Tree, static: Any) -> int:
-    """Runs that one device computes at the same time.
+    Args:
+        function: see `map_runs`, as all others.
+        shared: see there.
+        items: see there; their number matters on accelerators only.
+        static: see there.
+        width: runs at the same time on each device; none: as above.
 
-    On a CPU one: a core's cache holds the models of one run, not of several. On an accelerator as many as
-    fit in its memory, since a single run leaves most of it idle.
+    Raises:
+        ValueError: `width` is under 1.
     """
-    if jax.default_backend() == "cpu":
-        return 1
-    size = jax.tree.leaves(items)[0].shape[0]
-    fitting = memory_limit() // bytes_per_run(function, shared, items, static)
-    return int(max(1, min(fitting, -(-size // len(jax.local_devices())))))
+    if width is not None and width < 1:
+        raise ValueError(f"width must be at least 1; got {width}")
+    mesh = make_mesh()
+    kind = (mesh, _abstract(shared), _abstract(items, rows=1))
+    if width is None and jax.default_backend() != "cpu":
+        one = _plan(function, static, 1, *kind)
+        share = -(-jax.tree.leaves(items)[0].shape[0] // mesh.size)
+        width = 2 ** int(np.log2(max(1, min(memory_limit() // max(1, one.bytes), share))))
+    return _plan(function, static, width or 1, *kind)
+
+
+def _spread(items: Tree, numbers: np.ndarray, plan: Plan, mesh: Mesh) -> tuple[Tree, jax.Array, np.ndarray]:
+    """Items in the slots of the devices, blocks of each device, and the slots whose results are wanted."""
+    per_device = -(-numbers.size // mesh.size)
+    taken = np.clip(numbers.size - per_device * np.arange(mesh.size), 0, per_device)
+    slot = np.arange(plan.slots)
+    # Places without a run get one that is there: a block may compute it, and nobody reads the result.
+    place = np.minimum(per_device * np.arange(mesh.size)[:, None] + slot, numbers.size - 1)
+    wanted = np.flatnonzero((slot < taken[:, None]).ravel())
+    split = NamedSharding(mesh, SPLIT)
+    put = lambda rows: jax.make_array_from_callback(rows.shape, split, lambda part: rows[part])  # noqa: E731
+    rows = numbers[place.ravel()]
+    return (
+        jax.tree.map(lambda leaf: put(leaf[rows]), items),
+        put((-(-taken // plan.width)).astype(np.int32)),
+        wanted,
+    )
+
+
+def _fetch(leaf: jax.Array, wanted: np.ndarray) -> np.ndarray:
+    """The wanted rows of a result, from all devices; with several processes, in every one of them."""
+    if not leaf.is_fully_addressable:
+        from jax.experimental import multihost_utils
+
+        return np.asarray(multihost_utils.process_allgather(leaf, tiled=True))[wanted]
+    shards = sorted(leaf.addressable_shards, key=lambda shard: shard.index[0].start or 0)
+    size = shards[0].data.shape[0]
+    parts = np.split(wanted, np.searchsorted(wanted, size * np.arange(1, len(shards))))
+    # Device by device: a whole array would be put together from all slots, also those without a run.
+    return np.concatenate(
+        [np.asarray(one.data)[part - size * d] for d, (one, part) in enumerate(zip(shards, parts, strict=True))]
+    )
+
+
+def _next_blocks(blocks: int, seconds: float, most: int) -> int:
+    """Blocks of the next call, so that calls take a second: long enough not to count, short enough to watch."""
+    wanted = int(np.clip(blocks * SECONDS_PER_CALL / max(seconds, 1e-9), 1, most))
+    if jax.process_count() == 1:
+        return wanted
+    from jax.experimental import multihost_utils
+
+    # Processes that work on the same program take the same runs.
+    return int(multihost_utils.broadcast_one_to_all(np.int32(wanted)))
 
 
 def map_runs(
@@ -75,18 +237,22 @@ def map_runs(
     *,
     width: int | None = None,
     advance: Callable[[int], None] = lambda done: None,
+    announce: Callable[[Plan], None] = lambda plan: None,
 ) -> Tree:
-    """Computes `function(shared, item, static)` for every item, in chunks over all local devices.
+    """Computes `function(shared, item, static)` for every item, over all devices.
 
-    One compilation serves all chunks: the last one is filled up with copies of the last item.
+    One compilation serves every number of runs. On a CPU, where a run is computed by itself, its result does not
+    depend on the others, on their number or on the devices, to the last bit. A device that runs out of memory
+    takes half as many runs at the same time from then on.
 
     Args:
         function: a pure function, the same object in every call so that it compiles once.
         shared: pytree that all runs read.
         items: pytree with a leading axis, one entry per run.
         static: hashable, part of the program.
-        width: runs at the same time on each device; none: chosen to fit.
-        advance: called on the host after each chunk with the number of runs done in it.
+        width: runs at the same time on each device; none: chosen to fit, see `make_plan`.
+        advance: called on the host after each call of the program with the number of runs done in it.
+        announce: called with the plan before the first runs, and when a smaller one takes its place.
 
     Returns:
         Results as NumPy arrays with a leading axis of runs.
@@ -94,23 +260,27 @@ def map_runs(
     Raises:
         ValueError: `width` is under 1.
     """
-    if width is not None and width < 1:
-        raise ValueError(f"width must be at least 1; got {width}")
-    mesh = make_mesh()
-    items = jax.tree.map(np.asarray, items)
-    size = jax.tree.leaves(items)[0].shape[0]
-    width = choose_width(function, shared, items, static) if width is None else width
-    chunk = width * mesh.size
-    shared = jax.device_put(shared, NamedSharding(mesh, PartitionSpec()))
-    split = NamedSharding(mesh, PartitionSpec("run"))
-    results = []
-    for first in range(0, size, chunk):
-        numbers = np.minimum(np.arange(first, first + chunk), size - 1)
-        part = jax.tree.map(lambda leaf, numbers=numbers: jax.device_put(leaf[numbers], split), items)
-        done = min(chunk, size - first)
-        result = _program(shared, part, function=function, static=static, width=width, mesh=mesh)
-        results.append(jax.tree.map(lambda leaf, done=done: np.asarray(leaf)[:done], result))
-        advance(done)
+    mesh, shared, items = make_mesh(), share(shared), jax.tree.map(np.asarray, items)
+    plan = make_plan(function, shared, items, static, width=width)
+    announce(plan)
+    size, done, blocks, results = jax.tree.leaves(items)[0].shape[0], 0, 1, []
+    while done < size:
+        numbers = np.arange(done, min(size, done + blocks * plan.width * mesh.size))
+        started = time.perf_counter()
+        try:
+            part, num_blocks, wanted = _spread(items, numbers, plan, mesh)
+            found = plan.program(shared, part, num_blocks)
+            results.append(jax.tree.map(lambda leaf, wanted=wanted: _fetch(leaf, wanted), found))
+        except jax.errors.JaxRuntimeError as error:
+            if "RESOURCE_EXHAUSTED" not in str(error) or plan.width == 1:
+                raise
+            plan = make_plan(function, shared, items, static, width=plan.width // 2)
+            blocks = 1
+            announce(plan)
+            continue
+        blocks = _next_blocks(blocks, time.perf_counter() - started, plan.slots // plan.width)
+        done += numbers.size
+        advance(numbers.size)
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *results)
 
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from d2djax.config import Config
-from d2djax.rng import Stream, at, uniform_integer
+from d2djax.rng import Stream, at, normal_numbers, uniform_integer, uniform_numbers
 
 
 def _fold(position: Array, size: Array | float) -> Array:
@@ -26,9 +26,9 @@ def place(key: Array, config: Config) -> Array:
         [N, 2] float32, metres.
     """
     spot_key, choice_key, offset_key = (at(key, Stream.POSITION, step) for step in range(3))
-    spots = jax.random.uniform(spot_key, (config.num_hotspots, 2)) * config.field_size
+    spots = uniform_numbers(spot_key, (config.num_hotspots, 2)) * config.field_size
     choice = uniform_integer(choice_key, (config.num_devices,), config.num_hotspots)
-    offset = config.hotspot_spread * jax.random.normal(offset_key, (config.num_devices, 2))
+    offset = config.hotspot_spread * normal_numbers(offset_key, (config.num_devices, 2))
     return _fold(spots[choice] + offset, config.field_size)
 
 
@@ -64,14 +64,14 @@ def _still(key: Array, position: Array, config: Config) -> Array:
 
 def _walking(key: Array, position: Array, config: Config) -> Array:
     """One snapshot per state of a random walk from the first places, reflected at the borders of the field."""
-    step = jax.random.normal(at(key, Stream.CHANNEL), (config.num_states, *position.shape))
+    step = normal_numbers(at(key, Stream.CHANNEL), (config.num_states, *position.shape))
     walk = jnp.cumsum(config.mobility_step * step.at[0].set(0.0), axis=0)
     return _fold(position[None] + walk, config.field_size)
 
 
 def _shadowing(key: Array, num_devices: int, config: Config) -> Array:
     """[S, N, N] gains: one reciprocal log-normal draw per state and pair of devices."""
-    decibel = jax.random.normal(at(key, Stream.CHANNEL), (config.num_states, num_devices, num_devices))
+    decibel = normal_numbers(at(key, Stream.CHANNEL), (config.num_states, num_devices, num_devices))
     upper = jnp.triu(decibel, 1)
     return 10.0 ** (config.shadowing_deviation * (upper + jnp.swapaxes(upper, -1, -2)) / 10.0)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import jax
+import numpy as np
 
 
 def static(default: Any, rule: str = "") -> Any:
@@ -200,3 +202,30 @@ def initial_value(config: Config, num_classes: int) -> Any:
         return config.initial_value
     most = config.alpha_diversity * num_classes
     return most + config.gamma * (most + config.alpha_budget * config.cluster_budget)
+
+
+# Numbers that only training reads, and those that only the search for a graph and its worth do: what differs in
+# these alone is not computed again elsewhere. Names that are missing cost time, never a result.
+TRAINING_NUMBERS = frozenset({"learning_rate", "server_learning_rate", "proximal_weight", "num_stragglers"})
+GRAPH_NUMBERS = frozenset(
+    {
+        *("min_classes", "score_fraction", "stay_probability"),
+        *("temperature", "initial_value", "alpha_diversity", "alpha_outage", "alpha_budget", "gamma"),
+        *("bandwidth", "d2d_power", "d2s_power", "amplifier_efficiency", "circuit_power", "receive_power"),
+        "d2s_distance_ratio",
+    }
+)
+
+
+def numbers_of(config: Config) -> list[str]:
+    """Names of the fields that are traced."""
+    return [item.name for item in dataclasses.fields(config) if not item.metadata.get("static")]
+
+
+def stack_configs(configs: Sequence[Config]) -> Config:
+    """One config whose numbers have a leading axis, one entry for each of several with equal static fields."""
+
+    def stacked(*values: Any) -> np.ndarray:
+        return np.array(values, np.int32 if all(isinstance(value, int) for value in values) else np.float32)
+
+    return jax.tree.map(stacked, *configs)

@@ -6,6 +6,7 @@ import hashlib
 import importlib.metadata
 import os
 import platform
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +30,15 @@ def memory_bytes() -> int:
         return 0
 
 
+def most_memory_used() -> int:
+    """Largest memory so far, bytes: of the fullest accelerator, else of this process; 0 where it is not known."""
+    used = [(device.memory_stats() or {}).get("peak_bytes_in_use", 0) for device in jax.local_devices()]
+    if max(used) or not hasattr(resource, "getrusage"):
+        return max(used)
+    # Linux counts in KiB, macOS in bytes.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
 def use_all_cores() -> None:
     """Makes each core a device of its own, so that runs are spread over the cores of a machine without GPU.
 
@@ -41,6 +51,28 @@ def use_all_cores() -> None:
     except RuntimeError:
         # JAX has started: its devices are fixed, and one device still computes the same.
         return
+
+
+def join_processes(coordinator: str = "", count: int = 0, number: int = -1) -> None:
+    """Makes this process one of several that work on one program, as on a TPU pod or over the nodes of a cluster.
+
+    Call before the first JAX operation. What is left out JAX finds by itself on Slurm, Open MPI and TPU pods.
+
+    Args:
+        coordinator: `host:port` of the first process.
+        count: processes in all.
+        number: of this one, from 0.
+    """
+    given: dict[str, Any] = {}
+    if coordinator:
+        # By default the first process listens on all interfaces.
+        given |= {"coordinator_address": coordinator, "coordinator_bind_address": coordinator}
+    if count:
+        given |= {"num_processes": count}
+    if number >= 0:
+        given |= {"process_id": number}
+    use_all_cores()
+    jax.distributed.initialize(**given)
 
 
 def use_compilation_cache() -> Path | None:

@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 
 from d2djax.config import Config
-from d2djax.rng import Stream, at
+from d2djax.rng import Stream, at, uniform_numbers
 
 
 def num_points(config: Config) -> int:
@@ -39,7 +39,7 @@ def deal_classes(key: Array, config: Config) -> Array:
     """
     hands_per_deck = config.num_classes // config.classes_per_device
     dealt = hands_per_deck * config.classes_per_device
-    uniform = jax.random.uniform(at(key, Stream.PARTITION), (num_decks(config), config.num_classes))
+    uniform = uniform_numbers(at(key, Stream.PARTITION), (num_decks(config), config.num_classes))
     decks = jnp.argsort(uniform, axis=-1)[:, :dealt].astype(jnp.int32)
     return decks.reshape(-1, config.classes_per_device)[: config.num_devices]
 

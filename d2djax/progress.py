@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 
 from rich.console import Console
 from rich.progress import (
@@ -16,8 +18,11 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from d2djax.machine import most_memory_used
+
 SECONDS_BETWEEN_LINES = 5.0
 Advance = Callable[[int], None]
+Stage = Callable[[int], AbstractContextManager[Advance]]
 
 
 def clock(seconds: float) -> str:
@@ -76,3 +81,93 @@ def stage(console: Console | None, name: str, total: int) -> Iterator[Advance]:
     show = _bar if console.is_terminal or console.is_jupyter else _lines
     with show(console, name, total) as advance:
         yield advance
+
+
+@dataclass
+class Tally:
+    """What a sweep has done so far.
+
+    Attributes:
+        show: called with the share of the work that is done, for `str(tally)` to be shown; see `live`.
+        total: runs of the sweep that are left to do at its start.
+        heavy: the stage by which the progress within a chunk is measured.
+        done: runs of finished chunks.
+        diverged: runs among them with a method that left the finite numbers.
+        work: units done of each kind of work, by name.
+    """
+
+    show: Callable[[Tally, float], None]
+    total: int
+    heavy: str
+    done: int = 0
+    diverged: int = 0
+    work: dict[str, int] = field(default_factory=dict)
+    _part: float = 0.0
+    _started: float = field(default_factory=time.monotonic)
+    _first: tuple[float, float, dict[str, int]] | None = None
+
+    def stages(self, runs: int, units: dict[str, tuple[str, int]]) -> Callable[[str], Stage]:
+        """Stages of a chunk of `runs` runs; `units` names the work in one unit of a stage, and how much it is."""
+
+        @contextmanager
+        def shown(name: str, total: int) -> Iterator[Advance]:
+            before = self._part
+
+            def advance(done: int) -> None:
+                if name in units:
+                    kind, size = units[name]
+                    self.work[kind] = self.work.get(kind, 0) + done * size
+                if name == self.heavy:
+                    self._part += runs * done / total
+                self._show()
+
+            yield advance
+            if name == self.heavy:
+                self._part = before + runs
+
+        return lambda name: lambda total: shown(name, total)
+
+    def finish(self, runs: int, diverged: int) -> None:
+        """Counts the runs of a finished chunk."""
+        self.done, self.diverged, self._part = self.done + runs, self.diverged + diverged, 0.0
+        self._show()
+
+    def __str__(self) -> str:
+        now, done = time.monotonic(), self.done + self._part
+        # Rates from the first sign of life on: compiling comes before it.
+        since, before, work = self._first or (now, done, self.work)
+        seconds = max(now - since, 1e-9)
+        parts = [f"{int(done):,}/{self.total:,} runs"]
+        if done > before:
+            parts += [f"{(done - before) / seconds:,.3g} runs/s"]
+            parts += [f"{(n - work.get(kind, 0)) / seconds:,.3g} {kind}/s" for kind, n in self.work.items()]
+        parts += [f"{clock(now - self._started)} elapsed"]
+        if before < done < self.total:
+            parts += [f"{clock(seconds / (done - before) * (self.total - done))} left"]
+        parts += [f"{most_memory_used() / 2**30:.1f} GiB"] + [f"{self.diverged} diverged"] * (self.diverged > 0)
+        return ", ".join(parts)
+
+    def _show(self) -> None:
+        now = time.monotonic()
+        if self._first is None:
+            self._first = (now, self.done + self._part, dict(self.work))
+        self.show(self, (self.done + self._part) / max(1, self.total))
+
+
+@contextmanager
+def live(console: Console | None) -> Iterator[Callable[[Tally, float], None]]:
+    """Yields what shows a tally: a bar with its line, or a line every few seconds where the output is a file."""
+    shown = -math.inf
+
+    def line(tally: Tally, share: float) -> None:
+        nonlocal shown
+        if console and (share >= 1 or time.monotonic() - shown >= SECONDS_BETWEEN_LINES):
+            shown = time.monotonic()
+            console.print(str(tally))
+
+    if console is None or not (console.is_terminal or console.is_jupyter):
+        yield line
+        return
+    with Progress(BarColumn(20), TextColumn("{task.description}"), console=console) as progress:
+        task = progress.add_task("compiling", total=1.0)
+        yield lambda tally, share: progress.update(task, completed=share, description=str(tally))

@@ -53,10 +53,21 @@ def manifest(
     }
 
 
-def _variables(
-    config: Config, graphs: Any, learning: Any, num_parameters: int
-) -> dict[str, tuple[tuple[str, ...], np.ndarray, dict]]:
-    """(dimensions, values, attributes) of every variable."""
+Variable = tuple[tuple[str, ...], np.ndarray, dict[str, str]]
+
+
+def variables(config: Config, graphs: Any, learning: Any, num_parameters: int) -> dict[str, Variable]:
+    """Every variable of a batch of runs.
+
+    Args:
+        config: the validated config.
+        graphs: `simulation.Graphs` with a leading run axis.
+        learning: `federated.Learning`, fields [R, M, rounds]; none for runs that did not train.
+        num_parameters: numbers in the model.
+
+    Returns:
+        Dimensions, of which `run` is the first, values, and attributes of each variable, by name.
+    """
     per_method = ("run", "method")
     network, links = graphs.network, "transmitter of each device; itself where it has no link"
     number, bits = uploads(config.num_devices, num_parameters, config)
@@ -75,10 +86,11 @@ def _variables(
         "upload_bits": (("run",), upload_bits, "bit", "bits sent to the server for one aggregation"),
         "points_moved": (per_method, graphs.points_moved, "point", "points that changed their device"),
     }
-    by_class = "share of each class's held-out points that the global model classifies right"
-    found["class_accuracy"] = ((*per_method, "round", "class"), learning.class_accuracy, "1", by_class)
-    for name, (unit, meaning) in _LEARNING.items():
-        found[name] = ((*per_method, "round"), getattr(learning, name), unit, meaning)
+    if learning is not None:
+        by_class = "share of each class's held-out points that the global model classifies right"
+        found["class_accuracy"] = ((*per_method, "round", "class"), learning.class_accuracy, "1", by_class)
+        for name, (unit, meaning) in _LEARNING.items():
+            found[name] = ((*per_method, "round"), getattr(learning, name), unit, meaning)
     for name, (unit, meaning) in _WORTH.items():
         found[f"graph_{name}"] = (
             (*per_method, "state"),
@@ -98,14 +110,35 @@ def _variables(
 
 def _status(methods: tuple[str, ...], graphs: Any, learning: Any) -> np.ndarray:
     """[run, method] int8: where a run left the finite numbers, see `STATUS`."""
-    trained = np.isfinite(learning.loss).all(-1) & np.isfinite(learning.train_loss).all(-1)
     valued = np.isfinite(graphs.worth["reward"]).all(-1)
+    trained = True
+    if learning is not None:
+        trained = np.isfinite(learning.loss).all(-1) & np.isfinite(learning.train_loss).all(-1)
     for number, method in enumerate(methods):
         if method == "rl":
             valued[:, number] &= np.isfinite(graphs.history.entropy).all(-1)
         if method == "pooled":
             valued[:, number] = True
     return np.where(~valued, 2, np.where(trained, 0, 1)).astype(np.int8)
+
+
+def coordinates(config: Config, dataset: Dataset) -> dict[str, tuple[np.ndarray, dict[str, str]]]:
+    """Values and attributes of every dimension within a run, by name; `episode` only where `rl` runs."""
+    # Strings of any length: zarr keeps those of fixed length in a way that may change.
+    text = lambda names: np.array(names, dtype=object)  # noqa: E731
+    stride = config.aggregation_interval * config.evaluate_every
+    found = {
+        "method": (text(config.methods), {}),
+        "round": (np.arange(stride, config.num_steps + 1, stride), {"units": "local step"}),
+        "state": (np.arange(config.num_states), {"long_name": "channel state"}),
+        "device": (np.arange(config.num_devices), {}),
+        "class": (text(dataset.class_names), {}),
+        "axis": (text(("x", "y")), {}),
+    }
+    if "rl" in config.methods:
+        episodes = np.arange(config.record_every, config.num_episodes + 1, config.record_every)
+        found["episode"] = (episodes, {"units": "episode"})
+    return found
 
 
 def label(
@@ -123,9 +156,9 @@ def label(
         config: the validated config.
         seeds: [R] int, coordinates of `run`.
         dataset: names the classes.
-        graphs: `simulation.Graphs` with a leading run axis.
-        learning: `federated.Learning`, fields [R, M, rounds].
-        num_parameters: numbers in the model.
+        graphs: see `variables`, as the next two.
+        learning: see there.
+        num_parameters: see there.
         about: the manifest, kept as JSON in `attrs["manifest"]`.
 
     Returns:
@@ -133,25 +166,11 @@ def label(
     """
     import xarray
 
-    # Strings of any length: zarr keeps those of fixed length in a way that may change.
-    text = lambda names: np.array(names, dtype=object)  # noqa: E731
-    stride = config.aggregation_interval * config.evaluate_every
-    coordinates = {
-        "run": ("run", seeds, {"long_name": "seed"}),
-        "method": ("method", text(config.methods)),
-        "round": ("round", np.arange(stride, config.num_steps + 1, stride), {"units": "local step"}),
-        "state": ("state", np.arange(config.num_states), {"long_name": "channel state"}),
-        "device": ("device", np.arange(config.num_devices)),
-        "class": ("class", text(dataset.class_names)),
-        "axis": ("axis", text(("x", "y"))),
+    named = {"run": ("run", seeds, {"long_name": "seed"})} | {
+        name: (name, values, attributes) for name, (values, attributes) in coordinates(config, dataset).items()
     }
-    if graphs.history is not None:
-        episodes = np.arange(config.record_every, config.num_episodes + 1, config.record_every)
-        coordinates["episode"] = ("episode", episodes, {"units": "episode"})
     attributes = {"title": f"d2djax run on {dataset.name}", "manifest": json.dumps(about, sort_keys=True)}
-    return xarray.Dataset(
-        _variables(config, graphs, learning, num_parameters), coords=coordinates, attrs=attributes
-    )
+    return xarray.Dataset(variables(config, graphs, learning, num_parameters), coords=named, attrs=attributes)
 
 
 def save(dataset: xarray.Dataset, path: str | os.PathLike[str]) -> Path:

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 from rich.console import Console
 
-from d2djax import machine, results
-from d2djax.batch import as_numbers, map_runs
-from d2djax.config import Config
+from d2djax import batch, machine, results
+from d2djax.batch import map_runs
+from d2djax.config import GRAPH_NUMBERS, TRAINING_NUMBERS, Config, numbers_of, stack_configs
 from d2djax.data import Dataset, load
-from d2djax.federated import Recipe, train
+from d2djax.federated import Learning, Recipe
 from d2djax.models import check_model, make_model
+from d2djax.network import Network, make_network
 from d2djax.points import Points, arrange, windows_per_key
-from d2djax.progress import stage
+from d2djax.progress import Stage, stage
 from d2djax.rng import run_key
-from d2djax.simulation import Sizes, prepare, sizes_of
+from d2djax.simulation import Graphs, Sizes, exchange_and_train, find_graphs, moves, sizes_of
 from d2djax.validation import validate
 
 if TYPE_CHECKING:
@@ -44,13 +46,148 @@ def load_dataset(config: Config) -> Dataset:
     return load(config.dataset, config.data_dir, **options)
 
 
-def _prepare_run(shared: Config, item: dict[str, Any], sizes: Sizes) -> Any:
-    return prepare(run_key(item["seed"]), shared, sizes)
+@dataclass(frozen=True)
+class Setup:
+    """All that the runs of one program share.
+
+    Attributes:
+        config: the validated config; of its numbers, those that differ between runs do not count.
+        dataset: where the points come from.
+        points: all points.
+        recipe: the network and its optimisers.
+    """
+
+    config: Config
+    dataset: Dataset
+    points: Points
+    recipe: Recipe
 
 
-def _train_run(shared: tuple[Config, Points], item: dict[str, Any], recipe: Recipe) -> Any:
-    config, points = shared
-    return train(run_key(item["seed"]), recipe, points, item["test"], item["holding"], config)
+def _reads_like(first: Config, second: Config) -> bool:
+    """Whether two configs read the same data set."""
+    of = lambda config: (config.dataset, config.data_dir, config.min_snr, windows_per_key(config))  # noqa: E731
+    return of(first) == of(second)
+
+
+def set_up(config: Config, data: Dataset | None, recipe: Recipe | None, like: Sequence[Setup] = ()) -> Setup:
+    """Checks a config and gets the data for it, which is that of a setup in `like` if one has the same.
+
+    Raises:
+        ValueError: a setting is out of its range, or a class has too few points.
+        DataError: the data set cannot be read.
+    """
+    if data is not None and config.num_classes == 0:
+        config = replace(config, num_classes=data.num_classes)
+    config = validate(config)
+    recipe = Recipe(make_model(config)) if recipe is None else recipe
+    same = [one for one in like if data is not None or _reads_like(one.config, config)]
+    dataset = same[0].dataset if same else load_dataset(config) if data is None else data
+    points = arrange(dataset, config)
+    if same:
+        # The arrays themselves: each copy would take the memory of the whole data set on every device.
+        points = same[0].points
+    check_model(recipe.model, points)
+    return Setup(config, dataset, points, recipe)
+
+
+def _network_of(shared: None, item: dict[str, Any], static: None) -> Network:
+    return make_network(run_key(item["seed"]), item["config"])
+
+
+def _graphs_of(shared: None, item: dict[str, Any], sizes: Sizes) -> Graphs:
+    return find_graphs(run_key(item["seed"]), item["network"], item["config"], sizes)
+
+
+def _learning_of(points: Points, item: dict[str, Any], recipe: Recipe) -> Learning:
+    return exchange_and_train(run_key(item["seed"]), item["move"], item["config"], points, recipe)
+
+
+def _distinct(items: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The first of each kind of equal items, [K] int, and for every item the number of its kind, [U] int."""
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(items)]
+    rows = np.concatenate([np.ascontiguousarray(leaf.reshape(len(leaf), -1)).view(np.uint8) for leaf in leaves], 1)
+    kinds: dict[bytes, int] = {}
+    kind = np.array([kinds.setdefault(row.tobytes(), len(kinds)) for row in rows])
+    return np.unique(kind, return_index=True)[1], kind
+
+
+def _once(function: Callable, shared: Any, items: Any, static: Any, matters: Any, stage: Stage, **options) -> Any:
+    """`map_runs`, but runs in which all that `matters` is equal are computed once."""
+    first, kind = _distinct(matters)
+    with stage(len(first)) as advance:
+        few = jax.tree.map(lambda leaf: leaf[first], items)
+        found = map_runs(function, shared, few, static, advance=advance, **options)
+    return jax.tree.map(lambda leaf: leaf[kind], found)
+
+
+def _numbers(config: Config, names: Collection[str], wanted: bool) -> list[Any]:
+    """The numbers of a config that stand in `names`, or those that do not."""
+    return [jax.tree.leaves(getattr(config, name)) for name in numbers_of(config) if (name in names) == wanted]
+
+
+def result_shapes(setup: Setup, configs: Config, trains: bool = True) -> tuple[Graphs, Learning | None]:
+    """What `compute` returns for as many runs as `configs` has, as shapes; nothing is computed or compiled."""
+    size, num_methods = len(jax.tree.leaves(configs)[0]), len(setup.config.methods)
+    item: dict[str, Any] = {"seed": np.zeros(size, np.int32), "config": configs}
+
+    def rows(tree: Any, *leading: int) -> Any:
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((*leading, *leaf.shape), leaf.dtype), tree)
+
+    item["network"] = rows(batch.result_shapes(_network_of, None, item), size)
+    graphs = batch.result_shapes(_graphs_of, None, item, sizes_of(setup.points, setup.recipe))
+    if not trains:
+        return rows(graphs, size), None
+    one_move = jax.eval_shape(partial(moves, methods=setup.config.methods), graphs)
+    unit = {"seed": item["seed"], "config": configs}
+    unit["move"] = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((size, *leaf.shape[1:]), leaf.dtype), one_move)
+    learning = batch.result_shapes(_learning_of, setup.points, unit, setup.recipe)
+    return rows(graphs, size), rows(learning, size, num_methods)
+
+
+def compute(
+    setup: Setup,
+    configs: Config,
+    seeds: np.ndarray,
+    stages: Callable[[str], Stage],
+    *,
+    trains: bool = True,
+    width: int | None = None,
+) -> tuple[Graphs, Learning | None]:
+    """Computes runs that may differ in their seeds and in all numbers of the config; all share their programs.
+
+    What is equal between runs is computed once: the network of a seed, whatever the rewards weigh, and the
+    training of devices that hold the same points, such as that of `none` under every `gamma`.
+
+    Args:
+        setup: what they share.
+        configs: the config of each, fields [U].
+        seeds: [U] int32.
+        stages: gives a stage of the work that is shown, by its name.
+        trains: they train; otherwise they end with the graphs.
+        width: runs at the same time on each device; none: chosen to fit.
+
+    Returns:
+        Their graphs, fields [U, ...], and their learning curves, fields [U, M, ...]; none without training.
+    """
+    numbers = partial(_numbers, configs)
+    runs = {"seed": seeds, "config": configs}
+    options: dict[str, Any] = {"width": width}
+    matters = (seeds, numbers(GRAPH_NUMBERS | TRAINING_NUMBERS, False))
+    networks = _once(_network_of, None, runs, None, matters, stages("network"), **options)
+    sizes = sizes_of(setup.points, setup.recipe)
+    matters = (seeds, numbers(TRAINING_NUMBERS, False))
+    graphs = _once(_graphs_of, None, runs | {"network": networks}, sizes, matters, stages("discovery"), **options)
+    if not trains:
+        return graphs, None
+    # One unit of training is one method of one run: all methods of all runs share one program.
+    num_methods = len(setup.config.methods)
+    move = jax.tree.map(
+        lambda leaf: np.asarray(leaf).reshape(-1, *leaf.shape[2:]), moves(graphs, setup.config.methods)
+    )
+    units = jax.tree.map(lambda leaf: np.repeat(leaf, num_methods, axis=0), runs) | {"move": move}
+    matters = (units["seed"], move, _numbers(units["config"], TRAINING_NUMBERS, True))
+    learning = _once(_learning_of, setup.points, units, setup.recipe, matters, stages("training"), **options)
+    return graphs, jax.tree.map(lambda leaf: leaf.reshape(-1, num_methods, *leaf.shape[1:]), learning)
 
 
 def check_seeds(seeds: int | Sequence[int]) -> np.ndarray:
@@ -103,30 +240,13 @@ def run(
     """
     started = time.perf_counter()
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True) if progress else None
-    config = config or Config()
-    if data is not None and config.num_classes == 0:
-        config = replace(config, num_classes=data.num_classes)
-    config, run_seeds = validate(config), check_seeds(seeds)
-    recipe = Recipe(make_model(config)) if recipe is None else recipe
-    dataset = load_dataset(config) if data is None else data
-    points = arrange(dataset, config)
-    check_model(recipe.model, points)
+    run_seeds = check_seeds(seeds)
+    setup = set_up(config or Config(), data, recipe)
+    dataset, config = setup.dataset, setup.config
     if console:
         console.print(f"data: {dataset.name}, {len(dataset.y):,} points, {dataset.source}")
-    traced, sizes = as_numbers(config), sizes_of(points, recipe)
-    with stage(console, "discovery", len(run_seeds)) as advance:
-        graphs, holding, test = map_runs(
-            _prepare_run, traced, {"seed": run_seeds}, sizes, width=width, advance=advance
-        )
-    # One unit of training is one method of one run: all methods of all runs share one program.
-    num_methods = len(config.methods)
-    unit = {
-        "seed": np.repeat(run_seeds, num_methods),
-        "test": np.repeat(test, num_methods, axis=0),
-        "holding": jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), holding),
-    }
-    with stage(console, "training", len(unit["seed"])) as advance:
-        learning = map_runs(_train_run, (traced, points), unit, recipe, width=width, advance=advance)
-    learning = jax.tree.map(lambda leaf: leaf.reshape(len(run_seeds), num_methods, *leaf.shape[1:]), learning)
+    configs = stack_configs([config] * len(run_seeds))
+    graphs, learning = compute(setup, configs, run_seeds, partial(partial, stage, console), width=width)
     manifest = results.manifest(config, run_seeds, dataset, machine.describe(), time.perf_counter() - started)
-    return results.label(config, run_seeds, dataset, graphs, learning, sizes.num_parameters, manifest)
+    num_parameters = sizes_of(setup.points, setup.recipe).num_parameters
+    return results.label(config, run_seeds, dataset, graphs, learning, num_parameters, manifest)

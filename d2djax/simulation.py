@@ -22,7 +22,7 @@ from d2djax.partition import count_labels, labels
 from d2djax.points import Points, assign, split
 from d2djax.policy import probabilities, sample
 from d2djax.rng import Stream, at, uniform_integer
-from d2djax.transfer import Holding, floor_points, pool, transfer, whole_points
+from d2djax.transfer import floor_points, pool, transfer, whole_points
 
 DISCOVERIES: dict[str, Callable[[Array, Network, Config], Discovery]] = {
     "none": baselines.none,
@@ -46,7 +46,8 @@ class Graphs:
         links: [M, S, N] int32, graph of each method in each state.
         worth: scalars of each method's graph in each state, name to [M, S] float32 (see `History`); NaN for
             `pooled`, which has no graph.
-        counts: [M, N, L] int32, whole points of each class after the exchange.
+        received: [M, N, L] int32, whole points of each class that each device gets in the exchange.
+        counts: [M, N, L] int32, whole points of each class after it.
         exchange_energy: [M] float32, J, what the exchange of points takes; NaN for `pooled`, which is none.
         control_energy: [M] float32, J, what the messages take that agree on the exchange, in discovery E times.
         upload_energy: [] float32, J, what the uploads of one aggregation take.
@@ -59,6 +60,7 @@ class Graphs:
     place: Array
     links: Array
     worth: dict[str, Array]
+    received: Array
     counts: Array
     points_moved: Array
     exchange_energy: Array
@@ -98,42 +100,37 @@ def _deployed(key: Array, found: Discovery, config: Config) -> Array:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class _Moved:
-    """The real exchange of one method: who holds what, and what it took; see `Graphs`."""
+    """The real exchange of one method, counted; see `Graphs`."""
 
-    holding: Holding
+    received: Array
     counts: Array
     points_moved: Array
     exchange_energy: Array
 
 
 def _exchange(
-    key: Array,
-    scene: Scene,
-    place: Array,
-    points: Array,
-    links: Array,
-    state: Array,
-    bits: float,
-    config: Config,
+    key: Array, scene: Scene, place: Array, links: Array, state: Array, bits: float, config: Config
 ) -> _Moved:
-    """Moves whole points over the links of one state, in which the devices stand at `place`."""
+    """Counts the whole points that move over the links of one state, in which the devices stand at `place`."""
     network, (moved, _) = scene.network, play(scene, state, links, config)
     received = whole_points(key, moved, network.outage[state], links, config)
     given = jnp.zeros_like(received).at[links].add(received)
     sent = jnp.sum(floor_points(moved.transmitted), axis=-1)
     return _Moved(
-        holding=transfer(points, network.counts, links, received),
+        received=received,
         counts=network.counts + received - given,
         points_moved=jnp.sum(received),
         exchange_energy=energy.exchange_energy(place, links, sent, bits, config),
     )
 
 
-def _pool(key: Array, points: Array, sizes: tuple[int, ...], config: Config) -> _Moved:
+def _pool(key: Array, counts: Array, sizes: tuple[int, ...], config: Config) -> _Moved:
     """Deals all points anew; nothing is sent, since no exchange of the paper does this."""
-    holding = pool(key, points, config.num_devices)
+    _, spare = split(key, sizes, config)
+    holding = pool(key, assign(spare, counts, sizes, config), config.num_devices)
     label = jnp.asarray(labels(sizes))[holding.points].reshape(config.num_devices, -1)
-    return _Moved(holding, count_labels(label, len(sizes)), jnp.int32(0), jnp.float32(jnp.nan))
+    dealt = count_labels(label, len(sizes))
+    return _Moved(jnp.zeros_like(counts), dealt, jnp.int32(0), jnp.float32(jnp.nan))
 
 
 def _num_exchanges(method: str, config: Config) -> int:
@@ -165,33 +162,28 @@ def sizes_of(points: Points, recipe: Recipe) -> Sizes:
     return Sizes(points.sizes, points.bits_per_point, count_parameters(recipe.model, points))
 
 
-def prepare(key: Array, config: Config, sizes: Sizes) -> tuple[Graphs, Holding, Array]:
-    """Draws the network, finds every method's graph and moves the data: all that comes before training.
+def find_graphs(key: Array, network: Network, config: Config, sizes: Sizes) -> Graphs:
+    """Finds every method's graph and counts what moves over it: all that comes before training but the points.
 
     Args:
         key: key of the run.
+        network: its network.
         config: a validated config.
         sizes: sizes of the data and the model.
 
     Returns:
-        The graphs, each method's holding (fields with a leading axis M) and the held-out points [n].
+        The graphs.
     """
-    network = make_network(key, config)
     scene = set_scene(network, config)
-    test, spare = split(key, sizes.classes, config)
-    points = assign(spare, network.counts, sizes.classes, config)
     state = uniform_integer(at(key, Stream.DEPLOYMENT), (), config.num_states)
     place = places(key, network.position, config)[state]
     found = {method: DISCOVERIES[method](key, network, config) for method in config.methods}
     links = {method: _deployed(key, found[method], config) for method in config.methods}
-    moved = _stack(
-        [
-            _pool(key, points, sizes.classes, config)
-            if method == "pooled"
-            else _exchange(key, scene, place, points, links[method][state], state, sizes.bits_per_point, config)
-            for method in config.methods
-        ]
-    )
+
+    def moved_by(method: str) -> _Moved:
+        if method == "pooled":
+            return _pool(key, network.counts, sizes.classes, config)
+        return _exchange(key, scene, place, links[method][state], state, sizes.bits_per_point, config)
 
     def worth(state: Array, links: Array) -> dict[str, Array]:
         return summarise(play(scene, state, links, config)[1], links, network, config)
@@ -201,14 +193,15 @@ def prepare(key: Array, config: Config, sizes: Sizes) -> tuple[Graphs, Holding, 
         # Pooled points come over no graph, so there is none to value.
         return jax.tree.map(lambda value: jnp.full_like(value, jnp.nan), found) if method == "pooled" else found
 
-    all_links = _stack([links[method] for method in config.methods])
+    moved = _stack([moved_by(method) for method in config.methods])
     exchanges = jnp.array([_num_exchanges(method, config) for method in config.methods], jnp.float32)
-    graphs = Graphs(
+    return Graphs(
         network=network,
         state=state,
         place=place,
-        links=all_links,
+        links=_stack([links[method] for method in config.methods]),
         worth=_stack([worth_of(method) for method in config.methods]),
+        received=moved.received,
         counts=moved.counts,
         points_moved=moved.points_moved,
         exchange_energy=moved.exchange_energy,
@@ -216,7 +209,55 @@ def prepare(key: Array, config: Config, sizes: Sizes) -> tuple[Graphs, Holding, 
         upload_energy=energy.upload_energy(place, sizes.num_parameters, config),
         history=found["rl"].history if "rl" in found else None,
     )
-    return graphs, moved.holding, test
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Move:
+    """What moves before one training; all that sets one method's training apart from another's.
+
+    Attributes:
+        counts: [..., N, L] int32, points of each class before.
+        links: [..., N] int32, the graph in the state of the exchange.
+        received: [..., N, L] int32, whole points that each device gets over its link.
+        is_pooled: [...] bool, all points are dealt anew instead.
+    """
+
+    counts: Array
+    links: Array
+    received: Array
+    is_pooled: Array
+
+
+def moves(graphs: Graphs, methods: tuple[str, ...]) -> Move:
+    """What moves for each method of one run, fields [M, ...], or of several runs, fields [R, M, ...]."""
+    same = jnp.broadcast_to(jnp.expand_dims(graphs.network.counts, -3), graphs.received.shape)
+    state = jnp.expand_dims(graphs.state, (-3, -2, -1))
+    links = jnp.take_along_axis(graphs.links, state, axis=-2).squeeze(-2)
+    is_pooled = jnp.array([method == "pooled" for method in methods])
+    return Move(same, links, graphs.received, jnp.broadcast_to(is_pooled, links.shape[:-1]))
+
+
+def exchange_and_train(key: Array, move: Move, config: Config, points: Points, recipe: Recipe) -> Learning:
+    """Deals the points, moves them and trains: what one method of one run takes after its graph is found.
+
+    Args:
+        key: key of the run.
+        move: what moves, for this method.
+        config: a validated config.
+        points: all points of the data set.
+        recipe: network and optimisers.
+
+    Returns:
+        The learning curves.
+    """
+    test, spare = split(key, points.sizes, config)
+    dealt = assign(spare, move.counts, points.sizes, config)
+    holding = transfer(dealt, move.counts, move.links, move.received)
+    if "pooled" in config.methods:
+        anew = pool(key, dealt, config.num_devices)
+        holding = jax.tree.map(lambda new, old: jnp.where(move.is_pooled, new, old), anew, holding)
+    return train(key, recipe, points, test, holding, config)
 
 
 def simulate(key: Array, config: Config, points: Points, recipe: Recipe | None = None) -> Result:
@@ -235,6 +276,6 @@ def simulate(key: Array, config: Config, points: Points, recipe: Recipe | None =
         The result.
     """
     recipe = Recipe(make_model(config)) if recipe is None else recipe
-    graphs, holdings, test = prepare(key, config, sizes_of(points, recipe))
-    one_method = lambda holding: train(key, recipe, points, test, holding, config)  # noqa: E731
-    return Result(graphs, jax.lax.map(one_method, holdings))
+    graphs = find_graphs(key, make_network(key, config), config, sizes_of(points, recipe))
+    one_method = lambda move: exchange_and_train(key, move, config, points, recipe)  # noqa: E731
+    return Result(graphs, jax.lax.map(one_method, moves(graphs, config.methods)))

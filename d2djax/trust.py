@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from d2djax.config import Config
-from d2djax.rng import Stream, at
+from d2djax.rng import Stream, at, uniform_numbers
 
 
 def draw_trust(key: Array, config: Config) -> Array:
@@ -28,5 +28,5 @@ def draw_trust(key: Array, config: Config) -> Array:
     probability = jnp.where(
         rank < config.num_sensitive_classes, config.sensitive_trust_probability, config.trust_probability
     )
-    uniform = jax.random.uniform(at(key, Stream.TRUST, 1), (num_devices, num_devices, num_classes))
+    uniform = uniform_numbers(at(key, Stream.TRUST, 1), (num_devices, num_devices, num_classes))
     return (uniform < probability[None, None, :]) | jnp.eye(num_devices, dtype=bool)[:, :, None]

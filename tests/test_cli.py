@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import d2djax
-from d2djax import cli, machine, results
+from d2djax import arguments, cli, machine, results
 from d2djax.config import Config
 
 # The devices are fixed once JAX has started: a command in this process then leaves them to the other tests.
@@ -266,7 +266,7 @@ CHANGED = Config(
 
 @pytest.mark.parametrize("config", [CHANGED, Config(), replace(Config(), initial_value=-2.5, min_snr=-20)])
 def test_config_file_round_trip(parsed, tmp_path, config):
-    (tmp_path / "config.toml").write_text(cli.config_text(config))
+    (tmp_path / "config.toml").write_text(arguments.config_text(config))
     assert parsed("--config", tmp_path / "config.toml").config == config
 
 
@@ -345,7 +345,7 @@ def test_progress_starts_before_anything_compiles(capsys, stops_before_compiling
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith(f"d2djax {metadata.version('d2djax')}, jax {jax.__version__}, ")
     assert any(line.startswith("data: fashion_mnist, 400 points") for line in lines)
-    assert lines[-1] == "discovery: 0/3, compiling"
+    assert lines[-1] == "network: 0/3, compiling"
 
 
 def test_folder_with_brackets_is_shown_as_it_is(capsys, stops_before_compiling, idx_folder, tmp_path):

@@ -228,11 +228,11 @@ def test_methods_share_their_random_numbers(found, found_none):
 
 
 def test_numbers_do_not_compile_anew(found_none, only_none, tiny_dataset):
-    before = batch._program._cache_size()
+    before = batch._plan.cache_info().misses
     for rate in (0.01, 0.1, 0.7):
         other = d2djax.run(replace(only_none, learning_rate=rate), 1, data=tiny_dataset, progress=False, width=1)
         assert not np.array_equal(other["loss"], found_none["loss"].isel(run=[0]))
-    assert batch._program._cache_size() == before
+    assert batch._plan.cache_info().misses == before
 
 
 def test_two_devices_equal_one(found_none, only_none, tiny_dataset, tmp_path):
@@ -530,8 +530,8 @@ def test_unknown_model_is_refused(only_none, tiny_dataset, nothing_compiles):
 def test_classes_of_own_data_need_not_be_given(tiny_config, tiny_dataset, monkeypatch):
     seen = []
 
-    def stop(function, shared, *_, **__):
-        seen.append(shared)
+    def stop(function, shared, items, *_, **__):
+        seen.append(items["config"])
         raise RuntimeError("far enough")
 
     monkeypatch.setattr("d2djax.runs.map_runs", stop)

@@ -1,0 +1,137 @@
+"""What the command line takes besides plain options: config files, axes of a sweep, shards."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from d2djax.axes import Choice, LogUniform, Range, Uniform, check_name, check_range, random_points
+from d2djax.config import Config
+
+
+def config_arguments(path: str) -> list[str]:
+    """Turns a config file (TOML, one `name = value` a line) into command-line arguments.
+
+    The parser then checks a file as strictly as the command line, with the same messages.
+
+    Raises:
+        ValueError: the file is missing or is not TOML.
+    """
+    try:
+        settings = tomllib.loads(Path(path).read_text())
+    except OSError as error:
+        raise ValueError(f"--config {path}: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"--config {path}: not a TOML file: {error}") from error
+    arguments = []
+    for name, value in settings.items():
+        if isinstance(value, (bool, dict)):
+            raise ValueError(f"--config {path}: {name} must be a number, a text or a list of texts; got {value!r}")
+        values = value if isinstance(value, list) else [value]
+        arguments += ["--" + name.replace("_", "-"), *map(str, values)]
+    return arguments
+
+
+def config_text(config: Config) -> str:
+    """A config as TOML that `--config` reads back; settings left to the data set are left out."""
+    import tomli_w
+
+    settings = {name: value for name, value in dataclasses.asdict(config).items() if value is not None}
+    return tomli_w.dumps({k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()})
+
+
+def with_config_file(arguments: Sequence[str]) -> list[str]:
+    """Puts the settings of `--config FILE` before the other arguments, which therefore win."""
+    first, rest, from_file = list(arguments[:1]), list(arguments[1:]), []
+    for index, argument in enumerate(rest):
+        if argument == "--config" or argument.startswith("--config="):
+            path = argument.partition("=")[2] or "".join(rest[index + 1 : index + 2])
+            if not path or path.startswith("--"):
+                raise ValueError("--config: expected a file")
+            from_file = config_arguments(path)
+            rest = rest[:index] + rest[index + (1 if "=" in argument else 2) :]
+            break
+    return first + from_file + rest
+
+
+def _value(text: str) -> Any:
+    """A number, a text, or `none`."""
+    if text == "none":
+        return None
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+RANGES = {"uniform": Uniform, "log": LogUniform}
+
+
+def axis(text: str) -> tuple[str, list[Any] | Range]:
+    """Reads `gamma=0,0.5,1`, `gamma=uniform:0:1` or `alpha_outage=log:0.1:10`.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    name, is_there, given = text.partition("=")
+    name = name.strip().removeprefix("--").replace("-", "_")
+    if not is_there or not given:
+        raise ValueError(
+            f"--axis {text}: expected NAME=VALUE,VALUE,... or NAME=uniform:LOW:HIGH or NAME=log:LOW:HIGH"
+        )
+    check_name(name)
+    kind, *limits = given.split(":")
+    if kind not in RANGES:
+        return name, [_value(one.strip()) for one in given.split(",")]
+    numbers = [_value(one) for one in limits]
+    if len(numbers) != 2 or not all(isinstance(one, (int, float)) for one in numbers):
+        raise ValueError(f"--axis {text}: expected two numbers, {kind}:LOW:HIGH")
+    found = RANGES[kind](float(numbers[0]), float(numbers[1]))
+    check_range(name, found)
+    return name, found
+
+
+def axes(texts: Sequence[str], random: int, draw_seed: int) -> Mapping[str, Sequence[Any]] | list[dict[str, Any]]:
+    """The axes of a sweep: a grid of all values, or `random` points, drawn from ranges and among values.
+
+    Raises:
+        ValueError: an axis cannot be read or comes twice, or a range is given for a grid.
+    """
+    given = [axis(text) for text in texts]
+    names = [name for name, _ in given]
+    if len(set(names)) < len(names):
+        raise ValueError(f"--axis: every setting once; got {', '.join(names)}")
+    if random:
+        ranges = {name: Choice(tuple(one)) if isinstance(one, list) else one for name, one in given}
+        return random_points(ranges, random, draw_seed)
+    for name, one in given:
+        if not isinstance(one, list):
+            raise ValueError(f"--axis {name}: a range needs --random COUNT, the number of points to draw")
+    return {name: one for name, one in given if isinstance(one, list)}
+
+
+def shard(text: str) -> tuple[int, int] | None:
+    """Reads `3/16`; empty: what Slurm gives its array jobs or its tasks, else none.
+
+    Raises:
+        ValueError: it is not a number from 1 to a count.
+    """
+    number, _, count = text.partition("/")
+    if text:
+        if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+            raise ValueError(f"--shard {text}: expected a number from 1 to the count of shards, such as 3/16")
+        return int(number), int(count)
+    slurm = {name: int(os.environ.get(f"SLURM_{name}", "0") or 0) for name in SLURM}
+    if slurm["ARRAY_TASK_COUNT"] > 1:
+        step = max(1, slurm["ARRAY_TASK_STEP"])
+        return (slurm["ARRAY_TASK_ID"] - slurm["ARRAY_TASK_MIN"]) // step + 1, slurm["ARRAY_TASK_COUNT"]
+    return (slurm["PROCID"] + 1, slurm["NTASKS"]) if slurm["NTASKS"] > 1 else None
+
+
+SLURM = ("ARRAY_TASK_COUNT", "ARRAY_TASK_ID", "ARRAY_TASK_MIN", "ARRAY_TASK_STEP", "NTASKS", "PROCID")

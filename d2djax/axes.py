@@ -1,0 +1,198 @@
+"""What a sweep goes over: a grid, a list of points, or points drawn at random."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from d2djax.config import Config
+from d2djax.validation import validate
+
+Point = Mapping[str, Any]
+# Their values name other arrays: results of two data sets, or of other methods, are not entries of one array.
+NO_AXES = ("dataset", "data_dir", "methods", "num_classes")
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """Any number from `low` to `high`, all equally likely; whole ones for a setting that is whole."""
+
+    low: float
+    high: float
+
+    def draw(self, rng: np.random.Generator) -> float:
+        """One number."""
+        return float(rng.uniform(self.low, self.high))
+
+
+@dataclass(frozen=True)
+class LogUniform:
+    """Any number from `low`, above 0, to `high`, every order of magnitude equally likely."""
+
+    low: float
+    high: float
+
+    def draw(self, rng: np.random.Generator) -> float:
+        """One number."""
+        return float(np.exp(rng.uniform(np.log(self.low), np.log(self.high))))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of several values, all equally likely."""
+
+    values: tuple[Any, ...]
+
+    def draw(self, rng: np.random.Generator) -> Any:
+        """One value."""
+        return self.values[rng.integers(len(self.values))]
+
+
+Range = Uniform | LogUniform | Choice
+
+
+def check_range(name: str, values: Range) -> None:
+    """Checks the limits of a range.
+
+    Raises:
+        ValueError: one line with the setting, the rule and the values.
+    """
+    if isinstance(values, Choice):
+        if not values.values:
+            raise ValueError(f"axis {name} must have at least one value")
+        return
+    if not np.isfinite([values.low, values.high]).all() or values.low >= values.high:
+        raise ValueError(f"axis {name} must go from a number to a larger one; got {values}")
+    if isinstance(values, LogUniform) and values.low <= 0:
+        raise ValueError(f"axis {name} must begin above 0 to be drawn by its logarithm; got {values}")
+
+
+def check_name(name: str) -> None:
+    """Checks that a setting can be an axis.
+
+    Raises:
+        ValueError: there is no such setting, or its values have results of different kinds.
+    """
+    names = [item.name for item in dataclasses.fields(Config)]
+    if name not in names:
+        close = difflib.get_close_matches(name, names, n=1)
+        raise ValueError(f"axis {name!r} must be a setting{f'; did you mean {close[0]!r}?' if close else ''}")
+    if name in NO_AXES:
+        raise ValueError(f"{name} cannot be an axis; use one sweep for each value")
+
+
+def random_points(ranges: Mapping[str, Range], count: int, seed: int = 0) -> list[dict[str, Any]]:
+    """Draws points at random; the first points of a larger count are those of a smaller one.
+
+    Args:
+        ranges: `Uniform`, `LogUniform` or `Choice` of each setting.
+        count: points.
+        seed: of the draws.
+
+    Returns:
+        The points.
+
+    Raises:
+        ValueError: a name is no setting, a range is empty or the count is under 1.
+    """
+    if count < 1:
+        raise ValueError(f"count of points must be at least 1; got {count}")
+    for name, values in ranges.items():
+        check_name(name)
+        check_range(name, values)
+    return [
+        {name: _fitting(name, values.draw(rng)) for name, values in ranges.items()}
+        for rng in (np.random.default_rng((seed, number)) for number in range(count))
+    ]
+
+
+def _fitting(name: str, value: Any) -> Any:
+    """A drawn number, rounded if the setting is whole."""
+    return round(value) if isinstance(value, float) and isinstance(getattr(Config, name), int) else value
+
+
+@dataclass(frozen=True)
+class Axes:
+    """All points of a sweep, validated, and how they are laid out.
+
+    Attributes:
+        dims: length of each dimension, by name: those of a grid, or `point`.
+        coordinates: dimension and values of each setting that differs.
+        configs: config of each point, the last dimension running fastest.
+    """
+
+    dims: dict[str, int]
+    coordinates: dict[str, tuple[str, list[Any]]]
+    configs: tuple[Config, ...]
+
+
+def lay_out(config: Config, axes: Mapping[str, Sequence[Any]] | Sequence[Point]) -> Axes:
+    """Checks every point of a sweep before anything is computed.
+
+    Args:
+        config: what the points have in common.
+        axes: values of each setting, which make a grid, or a list of points; empty: the config alone.
+
+    Returns:
+        The points.
+
+    Raises:
+        ValueError: one line that says which point breaks which rule; a value of a grid repeats.
+    """
+    if isinstance(axes, Mapping):
+        values = {name: _values(name, given) for name, given in axes.items()}
+        dims = {name: len(given) for name, given in values.items()}
+        grid = np.indices(tuple(dims.values())).reshape(len(dims), -1).T
+        points = [{name: values[name][at] for name, at in zip(values, row, strict=True)} for row in grid]
+        coordinates = {name: (name, given) for name, given in values.items()}
+    else:
+        points = [dict(point) for point in axes]
+        names = list(points[0]) if points else []
+        if not names or any(set(point) != set(names) for point in points):
+            raise ValueError("every point of a list must set the same settings, at least one")
+        dims = {"point": len(points)}
+        coordinates = {name: ("point", [point[name] for point in points]) for name in names}
+    for name in coordinates:
+        check_name(name)
+    configs = tuple(_at_point(config, point) for point in points)
+    # As validated: what is a number of NumPy here would be another one in the store.
+    for name, (dim, given) in coordinates.items():
+        if dim == "point":
+            coordinates[name] = (dim, [getattr(one, name) for one in configs])
+        else:
+            plain = {repr(point[name]): getattr(one, name) for point, one in zip(points, configs, strict=True)}
+            coordinates[name] = (dim, [plain[repr(value)] for value in given])
+    return Axes(dims, coordinates, configs)
+
+
+def _values(name: str, given: Sequence[Any]) -> list[Any]:
+    if isinstance(given, str) or not np.iterable(given):
+        raise ValueError(f"axis {name} must be a list of values; got {given!r}")
+    values = list(given)
+    if not values:
+        raise ValueError(f"axis {name} must have at least one value")
+    if len({repr(value) for value in values}) < len(values):
+        raise ValueError(f"axis {name} must not repeat a value; got {values}")
+    return values
+
+
+def _at_point(config: Config, point: Point) -> Config:
+    try:
+        return validate(replace(config, **point))
+    except ValueError as error:
+        where = ", ".join(f"{name}={value}" for name, value in point.items())
+        raise ValueError(f"at {where}: {error}" if where else str(error)) from None
+
+
+def by_program(configs: Sequence[Config]) -> list[np.ndarray]:
+    """Numbers of the points that share a program, for each program: those that differ in traced numbers only."""
+    groups: dict[Any, list[int]] = {}
+    for number, config in enumerate(configs):
+        groups.setdefault(jax.tree.structure(config), []).append(number)
+    return [np.array(numbers) for numbers in groups.values()]

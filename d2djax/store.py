@@ -1,0 +1,169 @@
+"""Results on disk while they are made: laid out first, filled chunk by chunk, readable all the time."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+DONE = "done"
+Region = tuple[slice, ...]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where results go.
+
+    Attributes:
+        dims: length of each dimension over which chunks run, by name; `run` is the last.
+        chunk: length of a chunk along each of them.
+        coordinates: (dimension, values, attributes) of each coordinate, by name.
+        variables: (dimensions, kind, attributes) of each variable, by name.
+        attributes: of the whole; `manifest` is JSON that says what the results are of.
+    """
+
+    dims: dict[str, int]
+    chunk: tuple[int, ...]
+    coordinates: dict[str, tuple[str, np.ndarray, dict[str, str]]]
+    variables: dict[str, tuple[tuple[str, ...], np.dtype, dict[str, str]]]
+    attributes: dict[str, str]
+
+    def length(self, name: str) -> int:
+        """Length of any dimension."""
+        return self.dims[name] if name in self.dims else len(self.coordinates[name][1])
+
+    def regions(self) -> list[Region]:
+        """The chunks, each as a slice of every dimension in `dims`."""
+        starts = [
+            [slice(first, min(first + step, length)) for first in range(0, length, step)]
+            for length, step in zip(self.dims.values(), self.chunk, strict=True)
+        ]
+        return list(product(*starts))
+
+
+def chunk_lengths(dims: dict[str, int], most: int) -> tuple[int, ...]:
+    """Lengths of a chunk of at most `most` runs, whole in as many of the first dimensions as possible.
+
+    The points of a seed are computed together, since they share what does not depend on the axes: `run`, the
+    last dimension, is cut first.
+    """
+    lengths = list(dims.values())
+    for number in reversed(range(len(lengths))):
+        others = int(np.prod(lengths)) // lengths[number]
+        lengths[number] = max(1, min(lengths[number], most // others))
+    return tuple(lengths)
+
+
+def fill_value(kind: np.dtype) -> Any:
+    """What stands where there is no result: NaN, or -1 for whole numbers."""
+    return np.nan if np.issubdtype(kind, np.floating) else -1
+
+
+def create(layout: Layout, path: Path) -> None:
+    """Lays a store out, whole or not at all; where another process was faster, its store stays."""
+    import xarray
+    import zarr
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f"{path.name}.", suffix=".partial", dir=path.parent))
+    try:
+        empty = xarray.Dataset(coords=layout.coordinates, attrs=layout.attributes)
+        empty.to_zarr(temporary / "store", mode="w-", zarr_format=3, consolidated=False)
+        group = zarr.open_group(temporary / "store", mode="r+")
+        marks = {DONE: (tuple(layout.dims), np.dtype(np.int8), {"long_name": "1: this run is finished"})}
+        for name, (dims, kind, attributes) in (layout.variables | marks).items():
+            inside = zip(layout.dims, layout.chunk, strict=True)
+            by_dim = dict(inside)
+            array = group.create_array(
+                name,
+                shape=tuple(layout.length(dim) for dim in dims),
+                chunks=tuple(by_dim.get(dim, layout.length(dim)) for dim in dims),
+                dtype=kind,
+                fill_value=0 if name == DONE else fill_value(kind),
+                dimension_names=dims,
+            )
+            array.attrs.update(attributes)
+        try:
+            os.rename(temporary / "store", path)
+        except OSError:
+            if not path.is_dir():
+                raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def check_same(path: Path, wanted: dict[str, Any]) -> None:
+    """Checks that a store holds the results that a sweep would put there.
+
+    Args:
+        path: the store.
+        wanted: the manifest of the sweep.
+
+    Raises:
+        ValueError: `path` is something else, or a store of other results; the differences are named.
+    """
+    import zarr
+
+    try:
+        found = json.loads(str(zarr.open_group(path, mode="r").attrs["sweep"]))
+    except (OSError, KeyError, ValueError):
+        raise ValueError(f"{path}: there is something here that is not a sweep; choose another folder") from None
+    differences = [
+        f"{name}: {_short(found.get(name))} there, {_short(value)} now"
+        for name, value in _flat(wanted).items()
+        if (found := _flat(found)) is not None and found.get(name) != value
+    ]
+    if differences:
+        raise ValueError(
+            f"{path}: results of another sweep are here ({'; '.join(differences)}); choose another folder"
+        )
+
+
+def _flat(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Entries of entries as entries, so that a difference names the setting."""
+    found: dict[str, Any] = {}
+    for name, value in manifest.items():
+        inner = value.items() if isinstance(value, dict) else ()
+        found |= {f"{name}.{key}": one for key, one in inner} if isinstance(value, dict) else {name: value}
+    return found
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def progress_of(path: Path) -> tuple[tuple[int, ...], np.ndarray]:
+    """Lengths of a chunk of a store, and for every run 1 if it is done, in the shape of the first dimensions."""
+    import zarr
+
+    marks = zarr.open_array(path / DONE, mode="r")
+    return marks.chunks, np.asarray(marks[...])
+
+
+def write(path: Path, region: Region, values: dict[str, np.ndarray]) -> None:
+    """Writes the results of one chunk, and marks it as finished when all of them are there.
+
+    Raises:
+        OSError: the disk is full or gone; the chunk counts as not computed.
+    """
+    import zarr
+
+    marks = np.ones(tuple(part.stop - part.start for part in region), np.int8)
+    # The marks last: what is not marked is computed again.
+    for name, array in (values | {DONE: marks}).items():
+        zarr.open_array(path / name, mode="r+")[region] = array
+
+
+def clean(path: Path) -> None:
+    """Removes what a process left that was stopped while it wrote; for a store that nobody else writes to."""
+    leftovers = (*path.rglob("*.partial"), *path.parent.glob(f"{path.name}.*.partial"))
+    for one in leftovers:
+        shutil.rmtree(one) if one.is_dir() else one.unlink(missing_ok=True)
