@@ -97,23 +97,36 @@ def axis(text: str) -> tuple[str, list[Any] | Range]:
     return name, found
 
 
+def _named(texts: Sequence[str]) -> dict[str, list[Any] | Range]:
+    given = [axis(text) for text in texts]
+    names = [name for name, _ in given]
+    if len(set(names)) < len(names):
+        raise ValueError(f"--axis: every setting once; got {', '.join(names)}")
+    return dict(given)
+
+
+def ranges_of(texts: Sequence[str]) -> dict[str, Range]:
+    """The ranges of a search; listed values are a choice among them.
+
+    Raises:
+        ValueError: an axis cannot be read or comes twice.
+    """
+    return {name: Choice(tuple(one)) if isinstance(one, list) else one for name, one in _named(texts).items()}
+
+
 def axes(texts: Sequence[str], random: int, draw_seed: int) -> Mapping[str, Sequence[Any]] | list[dict[str, Any]]:
     """The axes of a sweep: a grid of all values, or `random` points, drawn from ranges and among values.
 
     Raises:
         ValueError: an axis cannot be read or comes twice, or a range is given for a grid.
     """
-    given = [axis(text) for text in texts]
-    names = [name for name, _ in given]
-    if len(set(names)) < len(names):
-        raise ValueError(f"--axis: every setting once; got {', '.join(names)}")
     if random:
-        ranges = {name: Choice(tuple(one)) if isinstance(one, list) else one for name, one in given}
-        return random_points(ranges, random, draw_seed)
-    for name, one in given:
+        return random_points(ranges_of(texts), random, draw_seed)
+    given = _named(texts)
+    for name, one in given.items():
         if not isinstance(one, list):
             raise ValueError(f"--axis {name}: a range needs --random COUNT, the number of points to draw")
-    return {name: one for name, one in given if isinstance(one, list)}
+    return {name: one for name, one in given.items() if isinstance(one, list)}
 
 
 def shard(text: str) -> tuple[int, int] | None:

@@ -1,4 +1,4 @@
-"""The command line: `d2djax run`, `sweep`, `download`, `info`."""
+"""The command line: `d2djax run`, `sweep`, `search`, `download`, `info`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.table import Table
 
 from d2djax import machine
-from d2djax.arguments import axes, config_text, shard, with_config_file
-from d2djax.config import Config
+from d2djax.arguments import axes, config_text, ranges_of, shard, with_config_file
+from d2djax.config import Config, Method
 from d2djax.validation import validate
 
 
@@ -73,6 +73,35 @@ class Sweep:
     coordinator: str = ""
     processes: int = 0
     process: int = -1
+    require_gpu: bool = False
+
+
+@dataclass(frozen=True)
+class Search:
+    """Search for good settings with Optuna, in batches of trials; goes on where it was stopped.
+
+    Attributes:
+        config: Every setting of a run; those that are sought are left to the search.
+        axis: NAME=uniform:LOW:HIGH, NAME=log:LOW:HIGH or NAME=VALUE,VALUE,... Once for each setting that is sought.
+        objective: accuracy, final_accuracy, reward, energy, reliability or points_sent; several give a Pareto set.
+        method: Method whose results count.
+        trials: Finished trials in the end.
+        batch: Trials at the same time.
+        seeds: Number of runs of each trial.
+        sampler_seed: Seed of the proposals.
+        out: Folder for journal.log, which optuna-dashboard opens, and results.zarr.
+        require_gpu: Stop if JAX found no GPU or TPU.
+    """
+
+    config: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
+    axis: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    objective: tuple[str, ...] = ("accuracy",)
+    method: Method = "rl"
+    trials: int = 64
+    batch: int = 16
+    seeds: int = 4
+    sampler_seed: int = 0
+    out: Path = Path("search")
     require_gpu: bool = False
 
 
@@ -181,6 +210,33 @@ def sweep_command(command: Sweep) -> None:
         print(line)
 
 
+def search_command(command: Search) -> None:
+    """Runs `d2djax search`."""
+    try:
+        import optuna  # noqa: F401
+    except ImportError:
+        raise ValueError("search needs Optuna: pip install 'd2djax[tune]'") from None
+    from d2djax.search import search, trials_of
+    from d2djax.tables import best_trials
+
+    ranges = ranges_of(command.axis)
+    _start(command.require_gpu, Console(stderr=True, highlight=False, markup=False, soft_wrap=True))
+    study = search(
+        command.config,
+        ranges,
+        command.objective,
+        command.trials,
+        command.seeds,
+        command.out,
+        method=command.method,
+        batch=command.batch,
+        sampler_seed=command.sampler_seed,
+    )
+    out = Console(highlight=False, markup=False, soft_wrap=True)
+    out.print(best_trials(trials_of(study)))
+    out.print(f"saved in {command.out}: journal.log (optuna-dashboard opens it), results.zarr")
+
+
 def download_command(command: Download) -> None:
     """Runs `d2djax download`."""
     from d2djax.data import download
@@ -206,6 +262,7 @@ def info_command(command: Info) -> None:
 COMMANDS = {
     "run": (Run, run_command),
     "sweep": (Sweep, sweep_command),
+    "search": (Search, search_command),
     "download": (Download, download_command),
     "info": (Info, info_command),
 }

@@ -108,8 +108,9 @@ def make_design(
     data: Dataset | None = None,
     recipe: Recipe | None = None,
     trains: bool = True,
+    like: Sequence[Setup] = (),
 ) -> Design:
-    """Checks all of a sweep and gets its data; arguments and errors as of `sweep`."""
+    """Checks all of a sweep and gets its data, if no setup in `like` has it; all else as of `sweep`."""
     if data is not None and config.num_classes == 0:
         config = replace(config, num_classes=data.num_classes)
     run_seeds, laid = check_seeds(seeds), lay_out(config, axes)
@@ -117,7 +118,7 @@ def make_design(
     setups: list[Setup] = []
     for numbers in groups:
         # Programs share the data wherever they read the same: it is large, and made or read only once.
-        setups.append(set_up(laid.configs[numbers[0]], data, recipe, like=setups))
+        setups.append(set_up(laid.configs[numbers[0]], data, recipe, like=(*like, *setups)))
     program = np.zeros(len(laid.configs), int)
     for number, numbers in enumerate(groups):
         program[numbers] = number
@@ -182,7 +183,7 @@ def lay_out_store(design: Design, manifest: dict[str, Any], shards: int = 1) -> 
         },
         attributes={
             "title": f"d2djax sweep on {design.setups[0].dataset.name}",
-            "sweep": json.dumps(manifest, sort_keys=True),
+            "manifest": json.dumps(manifest, sort_keys=True),
             "machine": json.dumps(machine.describe(), sort_keys=True),
         },
     )

@@ -43,15 +43,12 @@ class Points:
         return 8.0 * self.x.dtype.itemsize * int(np.prod(self.x.shape[1:]))
 
 
-def arrange(dataset: Dataset, config: Config) -> Points:
-    """Sorts the points of a data set by class and puts them on the accelerator, once for all runs.
+def check_fits(dataset: Dataset, config: Config) -> None:
+    """Checks that a data set has what a config asks for.
 
     Args:
         dataset: any labelled data set.
         config: a validated config; its `num_classes` must be that of the data set.
-
-    Returns:
-        The points.
 
     Raises:
         ValueError: config and data set differ in the number of classes, a label has no class, or a class has
@@ -74,8 +71,20 @@ def arrange(dataset: Dataset, config: Config) -> Points:
             f"labels of {dataset.name} must be in 0..{dataset.num_classes - 1}; "
             f"got {dataset.y.min()}..{dataset.y.max()}"
         )
-    sizes = tuple(int(size) for size in np.bincount(dataset.y, minlength=dataset.num_classes))
-    check_supply(np.array(sizes), dataset.class_names, config)
+    check_supply(_sizes(dataset), dataset.class_names, config)
+
+
+def _sizes(dataset: Dataset) -> np.ndarray:
+    """Points of each class, [L] int."""
+    return np.bincount(dataset.y, minlength=dataset.num_classes)
+
+
+def arrange(dataset: Dataset, config: Config) -> Points:
+    """Sorts the points of a data set by class and puts them on the accelerator, once for all runs.
+
+    Arguments and errors as of `check_fits`.
+    """
+    check_fits(dataset, config)
     order = np.argsort(dataset.y, kind="stable")
     mean, deviation = _moments(dataset.x)
     return Points(
@@ -83,7 +92,7 @@ def arrange(dataset: Dataset, config: Config) -> Points:
         y=jnp.asarray(dataset.y[order], jnp.int32),
         mean=jnp.float32(mean),
         deviation=jnp.float32(deviation),
-        sizes=sizes,
+        sizes=tuple(int(size) for size in _sizes(dataset)),
     )
 
 

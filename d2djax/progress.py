@@ -30,6 +30,11 @@ def clock(seconds: float) -> str:
     return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
+def _rate(value: float) -> str:
+    """A rate in about three digits, without exponents."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 @contextmanager
 def _bar(console: Console, name: str, total: int) -> Iterator[Advance]:
     columns = (
@@ -139,8 +144,8 @@ class Tally:
         seconds = max(now - since, 1e-9)
         parts = [f"{int(done):,}/{self.total:,} runs"]
         if done > before:
-            parts += [f"{(done - before) / seconds:,.3g} runs/s"]
-            parts += [f"{(n - work.get(kind, 0)) / seconds:,.3g} {kind}/s" for kind, n in self.work.items()]
+            parts += [f"{_rate((done - before) / seconds)} runs/s"]
+            parts += [f"{_rate((n - work.get(kind, 0)) / seconds)} {kind}/s" for kind, n in self.work.items()]
         parts += [f"{clock(now - self._started)} elapsed"]
         if before < done < self.total:
             parts += [f"{clock(seconds / (done - before) * (self.total - done))} left"]

@@ -19,7 +19,7 @@ from d2djax.data import Dataset, load
 from d2djax.federated import Learning, Recipe
 from d2djax.models import check_model, make_model
 from d2djax.network import Network, make_network
-from d2djax.points import Points, arrange, windows_per_key
+from d2djax.points import Points, arrange, check_fits, windows_per_key
 from d2djax.progress import Stage, stage
 from d2djax.rng import run_key
 from d2djax.simulation import Graphs, Sizes, exchange_and_train, find_graphs, moves, sizes_of
@@ -82,10 +82,9 @@ def set_up(config: Config, data: Dataset | None, recipe: Recipe | None, like: Se
     recipe = Recipe(make_model(config)) if recipe is None else recipe
     same = [one for one in like if data is not None or _reads_like(one.config, config)]
     dataset = same[0].dataset if same else load_dataset(config) if data is None else data
-    points = arrange(dataset, config)
-    if same:
-        # The arrays themselves: each copy would take the memory of the whole data set on every device.
-        points = same[0].points
+    check_fits(dataset, config)
+    # The arrays themselves, too: each copy would take the memory of the whole data set on every device.
+    points = same[0].points if same else arrange(dataset, config)
     check_model(recipe.model, points)
     return Setup(config, dataset, points, recipe)
 

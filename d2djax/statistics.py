@@ -57,6 +57,15 @@ def paired_differences(values: xarray.DataArray, reference: str = "none") -> xar
     return difference.drop_sel(method=reference)
 
 
+def _setting(results: xarray.Dataset, name: str) -> xarray.DataArray:
+    """A setting of results: that of each point where it is an axis of a sweep."""
+    import xarray
+
+    if name in results.coords:
+        return results.coords[name]
+    return xarray.DataArray(json.loads(results.attrs["manifest"])["config"][name])
+
+
 def cost_to_accuracy(results: xarray.Dataset, target: float | xarray.DataArray) -> xarray.Dataset:
     """What it takes until the global model first reaches an accuracy (Section IV-B).
 
@@ -71,8 +80,10 @@ def cost_to_accuracy(results: xarray.Dataset, target: float | xarray.DataArray) 
         target is never reached; else the energy is NaN for `pooled`, whose exchange has none. The messages that
         agree on the exchange are not in it: see `control_energy`.
     """
-    config = json.loads(results.attrs["manifest"])["config"]
-    interval = 1 if config["scheme"] == "fedsgd" else config["aggregation_interval"]
+    import xarray
+
+    is_gradient = _setting(results, "scheme") == "fedsgd"
+    interval = xarray.where(is_gradient, 1, _setting(results, "aggregation_interval"))
     reached = results["accuracy"] >= target
     steps = results["round"].where(reached).min("round").fillna(np.inf)
     aggregations = steps / interval
@@ -88,8 +99,6 @@ def cost_to_accuracy(results: xarray.Dataset, target: float | xarray.DataArray) 
         "uplink": (uplink, "bit", "bits sent to the server"),
         "energy": (energy, "J", "energy of the exchange and the uploads"),
     }
-    import xarray
-
     return xarray.Dataset(
         {
             name: value.transpose(*dimensions).assign_attrs(

@@ -112,7 +112,7 @@ def check_same(path: Path, wanted: dict[str, Any]) -> None:
     import zarr
 
     try:
-        found = json.loads(str(zarr.open_group(path, mode="r").attrs["sweep"]))
+        found = json.loads(str(zarr.open_group(path, mode="r").attrs["manifest"]))
     except (OSError, KeyError, ValueError):
         raise ValueError(f"{path}: there is something here that is not a sweep; choose another folder") from None
     differences = [

@@ -118,7 +118,8 @@ def _agree(decide: Callable[[], np.ndarray], size: int) -> np.ndarray:
     return decided
 
 
-def _stages(tally: Tally, setup: Setup, runs: int) -> Callable[[str], Stage]:
+def stages_of(tally: Tally, setup: Setup, runs: int) -> Callable[[str], Stage]:
+    """Stages of a chunk of `runs` runs, for a tally to count and show."""
     config = setup.config
     units = {"training": ("steps", config.num_steps * config.num_devices)}
     if "rl" in config.methods:
@@ -147,7 +148,7 @@ def _fill(
         for region in left:
             chunk = number[region]
             points, runs = np.divmod(chunk.ravel(), len(design.seeds))
-            found = design.compute(points, runs, lambda setup, size: _stages(tally, setup, size), width)
+            found = design.compute(points, runs, lambda setup, size: stages_of(tally, setup, size), width)
             if jax.process_index() == 0:
                 values = {
                     name: values.reshape(*chunk.shape, *values.shape[1:]) for name, (_, values, _) in found.items()

@@ -85,6 +85,22 @@ def _with_interval(limits: Any, form: str) -> str:
 MOST_LINES = 10
 
 
+def best_trials(trials: xarray.Dataset) -> Table:
+    """The best trials of a search: means of each objective over the seeds, and the settings."""
+    best = trials.isel(trial=np.flatnonzero(trials["is_best"].values))
+    objectives = [str(name) for name, one in trials.data_vars.items() if "run" in one.dims]
+    settings = [str(name) for name in trials.coords if name not in ("trial", "run")]
+    table = Table(title=f"best of {trials.sizes['trial']} trials, means over {trials.sizes['run']} seeds")
+    for heading in ("trial", *objectives, *settings):
+        table.add_column(heading, justify="right")
+    for number in best["trial"].values:
+        one = best.sel(trial=number)
+        means = [f"{one[name].mean().item():.4g}" for name in objectives]
+        values = [one[name].item() for name in settings]
+        table.add_row(str(number), *means, *(f"{v:.4g}" if isinstance(v, float) else str(v) for v in values))
+    return table
+
+
 def diverged(dataset: xarray.Dataset) -> list[str]:
     """Lines that say at which points of a sweep runs left the finite numbers, the worst first; none if none did."""
     axes = [str(dim) for dim in dataset["status"].dims if dim not in ("run", "method")]

@@ -1,0 +1,271 @@
+"""Search over settings: batches of trials, proposed by Optuna, each batch one call of the simulator."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from rich.console import Console
+
+from d2djax import results
+from d2djax.axes import Choice, LogUniform, Range, check_name, check_range
+from d2djax.config import Config
+from d2djax.data import Dataset
+from d2djax.design import Design, make_design
+from d2djax.federated import Recipe
+from d2djax.progress import Tally, live
+from d2djax.runs import Setup, check_seeds
+from d2djax.sweep import stages_of
+
+if TYPE_CHECKING:
+    import optuna
+    import xarray
+
+Values = Mapping[str, np.ndarray]
+Direction = Literal["maximize", "minimize"]
+
+
+def _energy(found: Values, config: Config, method: int) -> np.ndarray:
+    steps = 1 if config.scheme == "fedsgd" else config.aggregation_interval
+    uploads = config.num_steps // steps * found["upload_energy"]
+    return found["exchange_energy"][:, method] + found["control_energy"][:, method] + uploads
+
+
+# Name: (direction, unit and meaning, value of each run of one method, needs training).
+OBJECTIVES: dict[str, tuple[Direction, str, Callable[[Values, Config, int], np.ndarray], bool]] = {
+    "accuracy": ("maximize", "mean accuracy over the rounds", lambda f, c, m: f["accuracy"][:, m].mean(-1), True),
+    "final_accuracy": ("maximize", "accuracy in the end", lambda f, c, m: f["accuracy"][:, m, -1], True),
+    "reward": ("maximize", "mean reward of the graphs", lambda f, c, m: f["graph_reward"][:, m].mean(-1), False),
+    "energy": ("minimize", "J, exchange, its messages and all uploads", _energy, False),
+    "reliability": (
+        "maximize",
+        "mean success of the chosen links",
+        lambda f, c, m: 1 - f["graph_outage"][:, m].mean(-1),
+        False,
+    ),
+    "points_sent": ("minimize", "points that moved", lambda f, c, m: f["points_moved"][:, m].astype(float), False),
+}
+
+
+def _distribution(name: str, values: Range) -> optuna.distributions.BaseDistribution:
+    """A range as Optuna has it; whole numbers for a setting that is whole."""
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    check_name(name)
+    check_range(name, values)
+    if isinstance(values, Choice):
+        return CategoricalDistribution(values.values)
+    is_log = isinstance(values, LogUniform)
+    if isinstance(getattr(Config, name), int):
+        return IntDistribution(int(np.ceil(values.low)), int(np.floor(values.high)), log=is_log)
+    return FloatDistribution(values.low, values.high, log=is_log)
+
+
+def _mend(journal: Path) -> None:
+    """Cuts a line that a stopped process left half-written: with it no part of the journal could be read."""
+    if journal.exists():
+        text = journal.read_bytes()
+        whole = text[: text.rfind(b"\n") + 1]
+        if whole != text:
+            journal.write_bytes(whole)
+
+
+def open_study(out: Path, objectives: Sequence[str], space: Mapping[str, Any]) -> optuna.Study:
+    """Begins a study in `<out>/journal.log`, or goes on with the one that is there.
+
+    Raises:
+        ValueError: the study that is there has other objectives or ranges.
+    """
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    out.mkdir(parents=True, exist_ok=True)
+    _mend(out / "journal.log")
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(
+        study_name="d2djax",
+        storage=JournalStorage(JournalFileBackend(str(out / "journal.log"))),
+        directions=[OBJECTIVES[name][0] for name in objectives],
+        load_if_exists=True,
+    )
+    about = {"objectives": list(objectives), "space": {name: repr(one) for name, one in space.items()}}
+    before = study.user_attrs
+    for name, value in about.items():
+        if name in before and before[name] != value:
+            raise ValueError(f"{out}: a search with other {name} is here: {before[name]}, not {value}")
+        study.set_user_attr(name, value)
+    for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
+        # Left by a process that was stopped; only one process drives a study.
+        study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+    return study
+
+
+def _ask(study: optuna.Study, space: Mapping[str, Any], count: int, seed: int, done: int) -> list[Any]:
+    """The next trials; the sampler depends on finished ones alone, so a search that was stopped goes on alike."""
+    import optuna
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        study.sampler = optuna.samplers.TPESampler(
+            seed=int(np.random.SeedSequence((seed, done)).generate_state(1)[0]),
+            multivariate=True,
+            constant_liar=True,
+            n_startup_trials=max(10, count),
+        )
+        return [study.ask(dict(space)) for _ in range(count)]
+
+
+def _tell(study: optuna.Study, trials: Sequence[Any], values: Mapping[str, np.ndarray]) -> None:
+    """Tells what came out: [trials, seeds] of each objective; a trial with a run that diverged has failed."""
+    import optuna
+
+    for number, trial in enumerate(trials):
+        for name, one in values.items():
+            trial.set_user_attr(name, [float(value) for value in one[number]])
+        means = [float(np.mean(one[number])) for one in values.values()]
+        if np.isfinite(means).all():
+            study.tell(trial, means)
+        else:
+            study.tell(trial, state=optuna.trial.TrialState.FAIL)
+
+
+def _evaluate(
+    design: Design, objectives: Sequence[str], method: int, tally: Tally, width: int | None
+) -> dict[str, np.ndarray]:
+    """Each objective for every point and seed, [P, R]; NaN where a run diverged."""
+    points, runs = np.divmod(np.arange(len(design)), len(design.seeds))
+    computed = design.compute(points, runs, lambda setup, size: stages_of(tally, setup, size), width)
+    found = {name: values for name, (_, values, _) in computed.items()}
+    is_bad = found["status"][:, method] > 0
+    tally.finish(len(design), int(is_bad.sum()))
+    shape = (len(design.axes.configs), len(design.seeds))
+
+    def of(name: str) -> np.ndarray:
+        # Static settings may differ between the points, and with them what the objective reckons with.
+        rows = [
+            OBJECTIVES[name][2](
+                {key: value[[row]] for key, value in found.items()}, design.axes.configs[point], method
+            )
+            for row, point in enumerate(points)
+        ]
+        return np.where(is_bad, np.nan, np.concatenate(rows)).reshape(shape)
+
+    return {name: of(name) for name in objectives}
+
+
+def trials_of(study: optuna.Study) -> xarray.Dataset:
+    """The finished trials of a study: objectives (trial, run), settings and whether a trial is among the best.
+
+    `is_best` is 1 for the best trial, with several objectives for every one that no other beats in all.
+    """
+    import optuna
+    import xarray
+
+    trials = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
+    names = study.user_attrs["objectives"]
+    best = {trial.number for trial in study.best_trials} if trials else set()
+    settings = sorted({name for trial in trials for name in trial.params})
+    coordinates: dict[str, Any] = {"trial": [trial.number for trial in trials]}
+    coordinates |= {name: ("trial", np.array([trial.params[name] for trial in trials])) for name in settings}
+    variables: dict[str, Any] = {
+        name: (
+            ("trial", "run"),
+            np.array([trial.user_attrs[name] for trial in trials]),
+            {"long_name": OBJECTIVES[name][1]},
+        )
+        for name in names
+    }
+    variables["is_best"] = ("trial", np.array([trial.number in best for trial in trials], np.int8))
+    return xarray.Dataset(variables, coords=coordinates)
+
+
+def check_objectives(objectives: Sequence[str]) -> tuple[str, ...]:
+    """Checks the names of what is sought.
+
+    Raises:
+        ValueError: there is none, or one that is not known.
+    """
+    names = tuple(objectives)
+    unknown = [name for name in names if name not in OBJECTIVES]
+    if unknown or not names or len(set(names)) < len(names):
+        raise ValueError(f"objectives must be different ones of {', '.join(OBJECTIVES)}; got {names}")
+    return names
+
+
+def search(
+    config: Config | None = None,
+    ranges: Mapping[str, Range] | None = None,
+    objectives: Sequence[str] = ("accuracy",),
+    trials: int = 64,
+    seeds: int | Sequence[int] = 4,
+    out: str | Path = "search",
+    *,
+    method: str = "rl",
+    batch: int = 16,
+    sampler_seed: int = 0,
+    data: Dataset | None = None,
+    recipe: Recipe | None = None,
+    progress: bool = True,
+    width: int | None = None,
+) -> optuna.Study:
+    """Searches for settings that are good on average over seeds, in batches that the simulator computes together.
+
+    Every trial is kept in `<out>/journal.log` as soon as its batch is done, so the same call goes on where it was
+    stopped, and proposes what it would have proposed. `trials_of` gives the trials as labelled arrays.
+
+    Args:
+        config: what all trials have in common; none: the defaults.
+        ranges: `Uniform`, `LogUniform` or `Choice` of each setting that is sought.
+        objectives: names from `OBJECTIVES`; several: the trials that no other beats in all of them are sought.
+        trials: finished trials in the end, those of earlier calls included; failed ones do not count, but end it.
+        seeds: number of runs of each trial (seeds 0, 1, ...) or the seeds themselves.
+        out: folder of the study.
+        method: whose results count; it must be in `config.methods`.
+        batch: trials at the same time.
+        sampler_seed: seed of the proposals.
+        data: a data set of your own; none: the one that the config names.
+        recipe: network and optimisers of your own.
+        progress: shows progress on standard error.
+        width: runs at the same time on each device; none: chosen to fit.
+
+    Returns:
+        The study.
+
+    Raises:
+        ValueError: a range, an objective or a setting is wrong, or another search is in `out`; one line says which.
+    """
+    import optuna
+
+    names, run_seeds = check_objectives(objectives), check_seeds(seeds)
+    space = {name: _distribution(name, values) for name, values in (ranges or {}).items()}
+    if not space:
+        raise ValueError("ranges must name at least one setting")
+    if batch < 1 or trials < 1:
+        raise ValueError(f"trials and batch must be at least 1; got {trials} and {batch}")
+    config = config or Config()
+    if method not in config.methods:
+        raise ValueError(f"method must be one of config.methods, {', '.join(config.methods)}; got {method!r}")
+    config, trains = replace(config, methods=(method,)), any(OBJECTIVES[name][3] for name in names)
+    study = open_study(Path(out), names, space)
+    done = len(study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,)))
+    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True) if progress else None
+    setups: tuple[Setup, ...] = ()
+    with live(console) as show:
+        tally = Tally(show, (trials - done) * len(run_seeds), "training" if trains else "discovery")
+        while done < trials:
+            asked = _ask(study, space, min(batch, trials - done), sampler_seed, done)
+            points = [trial.params for trial in asked]
+            design = make_design(config, points, run_seeds.tolist(), data, recipe, trains, like=setups)
+            setups = design.setups
+            _tell(study, asked, _evaluate(design, names, 0, tally, width))
+            found = len(study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,)))
+            if found == done:
+                raise ValueError(f"every trial of a batch diverged or failed, the last one at {points[-1]}")
+            done = found
+    results.save(trials_of(study), Path(out) / "results.zarr")
+    return study
