@@ -166,7 +166,7 @@ def live(console: Console | None) -> Iterator[Callable[[Tally, float], None]]:
 
     def line(tally: Tally, share: float) -> None:
         nonlocal shown
-        if console and (share >= 1 or time.monotonic() - shown >= SECONDS_BETWEEN_LINES):
+        if console and (tally.done >= tally.total or time.monotonic() - shown >= SECONDS_BETWEEN_LINES):
             shown = time.monotonic()
             console.print(str(tally))
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from rich.console import Console
 
-from d2djax import results
+from d2djax import results, store
 from d2djax.axes import Choice, LogUniform, Range, check_name, check_range
 from d2djax.config import Config
 from d2djax.data import Dataset
@@ -20,6 +21,7 @@ from d2djax.federated import Recipe
 from d2djax.progress import Tally, live
 from d2djax.runs import Setup, check_seeds
 from d2djax.sweep import stages_of
+from d2djax.validation import validate
 
 if TYPE_CHECKING:
     import optuna
@@ -74,11 +76,16 @@ def _mend(journal: Path) -> None:
             journal.write_bytes(whole)
 
 
-def open_study(out: Path, objectives: Sequence[str], space: Mapping[str, Any]) -> optuna.Study:
+def open_study(out: Path, directions: Sequence[Direction], about: dict[str, Any]) -> optuna.Study:
     """Begins a study in `<out>/journal.log`, or goes on with the one that is there.
 
+    Args:
+        out: folder.
+        directions: of each objective.
+        about: what the trials have in common, as plain JSON; kept with the study.
+
     Raises:
-        ValueError: the study that is there has other objectives or ranges.
+        ValueError: the study that is there is another one; what differs is named.
     """
     import optuna
     from optuna.storages import JournalStorage
@@ -87,17 +94,13 @@ def open_study(out: Path, objectives: Sequence[str], space: Mapping[str, Any]) -
     out.mkdir(parents=True, exist_ok=True)
     _mend(out / "journal.log")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    study = optuna.create_study(
-        study_name="d2djax",
-        storage=JournalStorage(JournalFileBackend(str(out / "journal.log"))),
-        directions=[OBJECTIVES[name][0] for name in objectives],
-        load_if_exists=True,
-    )
-    about = {"objectives": list(objectives), "space": {name: repr(one) for name, one in space.items()}}
-    before = study.user_attrs
+    storage = JournalStorage(JournalFileBackend(str(out / "journal.log")))
+    study = optuna.create_study(study_name="d2djax", storage=storage, directions=directions, load_if_exists=True)
+    if study.user_attrs:
+        differences = store.differences(study.user_attrs, about)
+        if differences:
+            raise ValueError(f"{out}: another search is here ({differences}); choose another folder")
     for name, value in about.items():
-        if name in before and before[name] != value:
-            raise ValueError(f"{out}: a search with other {name} is here: {before[name]}, not {value}")
         study.set_user_attr(name, value)
     for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
         # Left by a process that was stopped; only one process drives a study.
@@ -158,29 +161,34 @@ def _evaluate(
     return {name: of(name) for name in objectives}
 
 
-def trials_of(study: optuna.Study) -> xarray.Dataset:
-    """The finished trials of a study: objectives (trial, run), settings and whether a trial is among the best.
+def _finished(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
+    """Trials that came to an end, well or not; not those that were stopped, which know no values."""
+    return [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished() and trial.user_attrs]
 
-    `is_best` is 1 for the best trial, with several objectives for every one that no other beats in all.
+
+def trials_of(study: optuna.Study) -> xarray.Dataset:
+    """The finished trials of a study as labelled arrays.
+
+    Returns:
+        Each objective (trial, run), NaN where a run diverged; the settings along `trial`; and `is_best`, which is 1
+        for the best trial, with several objectives for every one that no other beats in all of them.
     """
-    import optuna
     import xarray
 
-    trials = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
-    names = study.user_attrs["objectives"]
-    best = {trial.number for trial in study.best_trials} if trials else set()
-    settings = sorted({name for trial in trials for name in trial.params})
-    coordinates: dict[str, Any] = {"trial": [trial.number for trial in trials]}
-    coordinates |= {name: ("trial", np.array([trial.params[name] for trial in trials])) for name in settings}
-    variables: dict[str, Any] = {
-        name: (
+    trials, about = _finished(study), study.user_attrs
+    is_any = any(trial.state.name == "COMPLETE" for trial in trials)
+    best = {trial.number for trial in study.best_trials} if is_any else set()
+    variables: dict[str, Any] = {}
+    for name in about["objectives"]:
+        values = np.array([trial.user_attrs[name] for trial in trials], float)
+        variables[name] = (
             ("trial", "run"),
-            np.array([trial.user_attrs[name] for trial in trials]),
+            values.reshape(-1, len(about["seeds"])),
             {"long_name": OBJECTIVES[name][1]},
         )
-        for name in names
-    }
     variables["is_best"] = ("trial", np.array([trial.number in best for trial in trials], np.int8))
+    coordinates: dict[str, Any] = {"trial": [trial.number for trial in trials], "run": about["seeds"]}
+    coordinates |= {name: ("trial", np.array([one.params[name] for one in trials])) for name in about["ranges"]}
     return xarray.Dataset(variables, coords=coordinates)
 
 
@@ -222,7 +230,8 @@ def search(
         config: what all trials have in common; none: the defaults.
         ranges: `Uniform`, `LogUniform` or `Choice` of each setting that is sought.
         objectives: names from `OBJECTIVES`; several: the trials that no other beats in all of them are sought.
-        trials: finished trials in the end, those of earlier calls included; failed ones do not count, but end it.
+        trials: finished trials in the end, those of earlier calls included. One with a run that diverged has
+            failed, and counts.
         seeds: number of runs of each trial (seeds 0, 1, ...) or the seeds themselves.
         out: folder of the study.
         method: whose results count; it must be in `config.methods`.
@@ -239,8 +248,6 @@ def search(
     Raises:
         ValueError: a range, an objective or a setting is wrong, or another search is in `out`; one line says which.
     """
-    import optuna
-
     names, run_seeds = check_objectives(objectives), check_seeds(seeds)
     space = {name: _distribution(name, values) for name, values in (ranges or {}).items()}
     if not space:
@@ -251,8 +258,16 @@ def search(
     if method not in config.methods:
         raise ValueError(f"method must be one of config.methods, {', '.join(config.methods)}; got {method!r}")
     config, trains = replace(config, methods=(method,)), any(OBJECTIVES[name][3] for name in names)
-    study = open_study(Path(out), names, space)
-    done = len(study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,)))
+    config = validate(replace(config, num_classes=data.num_classes) if data is not None else config)
+    about = {
+        "objectives": list(names),
+        "ranges": {name: repr(values) for name, values in (ranges or {}).items()},
+        "seeds": run_seeds.tolist(),
+        "config": {name: value for name, value in asdict(config).items() if name not in space},
+        "sampler_seed": sampler_seed,
+    }
+    study = open_study(Path(out), [OBJECTIVES[name][0] for name in names], json.loads(json.dumps(about)))
+    done = len(_finished(study))
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True) if progress else None
     setups: tuple[Setup, ...] = ()
     with live(console) as show:
@@ -263,9 +278,6 @@ def search(
             design = make_design(config, points, run_seeds.tolist(), data, recipe, trains, like=setups)
             setups = design.setups
             _tell(study, asked, _evaluate(design, names, 0, tally, width))
-            found = len(study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,)))
-            if found == done:
-                raise ValueError(f"every trial of a batch diverged or failed, the last one at {points[-1]}")
-            done = found
+            done += len(asked)
     results.save(trials_of(study), Path(out) / "results.zarr")
     return study

@@ -115,15 +115,16 @@ def check_same(path: Path, wanted: dict[str, Any]) -> None:
         found = json.loads(str(zarr.open_group(path, mode="r").attrs["manifest"]))
     except (OSError, KeyError, ValueError):
         raise ValueError(f"{path}: there is something here that is not a sweep; choose another folder") from None
-    differences = [
-        f"{name}: {_short(found.get(name))} there, {_short(value)} now"
-        for name, value in _flat(wanted).items()
-        if (found := _flat(found)) is not None and found.get(name) != value
-    ]
-    if differences:
-        raise ValueError(
-            f"{path}: results of another sweep are here ({'; '.join(differences)}); choose another folder"
-        )
+    different = differences(found, wanted)
+    if different:
+        raise ValueError(f"{path}: results of another sweep are here ({different}); choose another folder")
+
+
+def differences(found: dict[str, Any], wanted: dict[str, Any]) -> str:
+    """In words, which entries of two manifests differ; empty if none does."""
+    there, now = _flat(found), _flat(wanted)
+    names = [name for name in there | now if there.get(name) != now.get(name)]
+    return "; ".join(f"{name}: {_short(there.get(name))} there, {_short(now.get(name))} now" for name in names)
 
 
 def _flat(manifest: dict[str, Any]) -> dict[str, Any]:
