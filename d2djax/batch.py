@@ -20,7 +20,7 @@ Tree = Any
 MEMORY_SHARE = 0.6
 SECONDS_PER_CALL = 1.0
 MOST_BLOCKS = 64
-MOST_RESULT_BYTES = 2**28
+MOST_CALL_BYTES = 2**26
 REPLICATED, SPLIT = PartitionSpec(), PartitionSpec("run")
 
 
@@ -125,9 +125,10 @@ def _plan(function: Callable, static: Any, width: int, mesh: Mesh, shared: tuple
     """Compiles a program for runs of one kind; `shared` and `item` (of one row) as `_abstract` gives them."""
     inner = _jitted(function, static)
     result = _result_of(function, static, shared, item)
-    result_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(result))
-    blocks = int(np.clip(MOST_RESULT_BYTES // (width * max(1, result_bytes)), 1, MOST_BLOCKS))
     structure, leaves = item
+    row_bytes = sum(int(np.prod(shape)) * dtype.itemsize for shape, dtype in leaves)
+    row_bytes += sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(result))
+    blocks = int(np.clip(MOST_CALL_BYTES // (width * max(1, row_bytes)), 1, MOST_BLOCKS))
     rows = mesh.size * width * blocks
     items = (structure, tuple(((rows, *shape[1:]), dtype) for shape, dtype in leaves))
     # The runs are independent, so nothing needs checking across devices.
@@ -203,19 +204,24 @@ def _spread(items: Tree, numbers: np.ndarray, plan: Plan, mesh: Mesh) -> tuple[T
     )
 
 
-def _fetch(leaf: jax.Array, wanted: np.ndarray) -> np.ndarray:
-    """The wanted rows of a result, from all devices; with several processes, in every one of them."""
-    if not leaf.is_fully_addressable:
-        from jax.experimental import multihost_utils
+def _fetch(found: Tree, wanted: np.ndarray, into: Tree) -> None:
+    """Copies the wanted rows of results from all devices; with several processes, in every one of them."""
 
-        return np.asarray(multihost_utils.process_allgather(leaf, tiled=True))[wanted]
-    shards = sorted(leaf.addressable_shards, key=lambda shard: shard.index[0].start or 0)
-    size = shards[0].data.shape[0]
-    parts = np.split(wanted, np.searchsorted(wanted, size * np.arange(1, len(shards))))
-    # Device by device: a whole array would be put together from all slots, also those without a run.
-    return np.concatenate(
-        [np.asarray(one.data)[part - size * d] for d, (one, part) in enumerate(zip(shards, parts, strict=True))]
-    )
+    def fetch(leaf: jax.Array, rows: np.ndarray) -> None:
+        if not leaf.is_fully_addressable:
+            from jax.experimental import multihost_utils
+
+            rows[: wanted.size] = np.asarray(multihost_utils.process_allgather(leaf, tiled=True))[wanted]
+            return
+        done = 0
+        # Device by device: a whole array would be put together from all slots, also those without a run.
+        for shard in sorted(leaf.addressable_shards, key=lambda shard: shard.index[0].start or 0):
+            first = shard.index[0].start or 0
+            own = wanted[(wanted >= first) & (wanted < first + shard.data.shape[0])] - first
+            rows[done : done + own.size] = np.asarray(shard.data)[own]
+            done += own.size
+
+    jax.tree.map(fetch, found, into)
 
 
 def _next_blocks(blocks: int, seconds: float, most: int) -> int:
@@ -263,14 +269,16 @@ def map_runs(
     mesh, shared, items = make_mesh(), share(shared), jax.tree.map(np.asarray, items)
     plan = make_plan(function, shared, items, static, width=width)
     announce(plan)
-    size, done, blocks, results = jax.tree.leaves(items)[0].shape[0], 0, 1, []
+    size, done, blocks, results = jax.tree.leaves(items)[0].shape[0], 0, 1, None
     while done < size:
         numbers = np.arange(done, min(size, done + blocks * plan.width * mesh.size))
         started = time.perf_counter()
         try:
             part, num_blocks, wanted = _spread(items, numbers, plan, mesh)
             found = plan.program(shared, part, num_blocks)
-            results.append(jax.tree.map(lambda leaf, wanted=wanted: _fetch(leaf, wanted), found))
+            if results is None:
+                results = jax.tree.map(lambda leaf: np.empty((size, *leaf.shape[1:]), leaf.dtype), found)
+            _fetch(found, wanted, jax.tree.map(lambda leaf, numbers=numbers: leaf[numbers[0] :], results))
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error) or plan.width == 1:
                 raise
@@ -278,10 +286,12 @@ def map_runs(
             blocks = 1
             announce(plan)
             continue
+        # Not kept beside those of the next call.
+        del part, found
         blocks = _next_blocks(blocks, time.perf_counter() - started, plan.slots // plan.width)
         done += numbers.size
         advance(numbers.size)
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *results)
+    return results
 
 
 def as_numbers(config: Tree) -> Tree:

@@ -56,7 +56,14 @@ class Design:
                 found[name] = (values if is_text else np.union1d(before, values), attributes)
         return found
 
-    def compute(self, points: np.ndarray, runs: np.ndarray, stages: Callable[..., Any], width: int | None) -> Any:
+    def compute(
+        self,
+        points: np.ndarray,
+        runs: np.ndarray,
+        stages: Callable[..., Any],
+        width: int | None,
+        announce: Callable[[str, Any], None],
+    ) -> dict[str, results.Variable]:
         """Variables of some runs: (dimensions, values, attributes) by name, the first dimension over the runs.
 
         What a point does not have, such as rounds between its own, is NaN or -1.
@@ -66,6 +73,7 @@ class Design:
             runs: [U] int, place of each run's seed.
             stages: gives the stages of a chunk, from the setup and the number of its runs.
             width: runs at the same time on each device; none: chosen to fit.
+            announce: called with the name of a stage and its plan, before its first runs.
         """
         found: dict[str, results.Variable] = {}
         for number, setup in enumerate(self.setups):
@@ -75,7 +83,7 @@ class Design:
             configs = stack_configs([self.axes.configs[point] for point in points[rows]])
             shown = stages(setup, rows.size)
             graphs, learning = compute(
-                setup, configs, self.seeds[runs[rows]], shown, trains=self.trains, width=width
+                setup, configs, self.seeds[runs[rows]], shown, trains=self.trains, width=width, announce=announce
             )
             part = results.variables(
                 setup.config, graphs, learning, sizes_of(setup.points, setup.recipe).num_parameters

@@ -68,6 +68,19 @@ def _lines(console: Console, name: str, total: int) -> Iterator[Advance]:
     yield advance
 
 
+def announcer(console: Console | None) -> Callable[[str, object], None]:
+    """A function that says how a stage of the work is done, once for each way."""
+    said: set[str] = set()
+
+    def announce(name: str, plan: object) -> None:
+        text = f"{name}: {plan}"
+        if console and text not in said:
+            said.add(text)
+            console.print(text)
+
+    return announce
+
+
 @contextmanager
 def stage(console: Console | None, name: str, total: int) -> Iterator[Advance]:
     """Shows one stage of the work on standard error, in a notebook, or in a log.
@@ -124,6 +137,8 @@ class Tally:
                     self.work[kind] = self.work.get(kind, 0) + done * size
                 if name == self.heavy:
                     self._part += runs * done / total
+                    # Rates count from here: all programs are compiled.
+                    self._first = self._first or (time.monotonic(), self.done + self._part, dict(self.work))
                 self._show()
 
             yield advance
@@ -139,7 +154,6 @@ class Tally:
 
     def __str__(self) -> str:
         now, done = time.monotonic(), self.done + self._part
-        # Rates from the first sign of life on: compiling comes before it.
         since, before, work = self._first or (now, done, self.work)
         seconds = max(now - since, 1e-9)
         parts = [f"{int(done):,}/{self.total:,} runs"]
@@ -153,9 +167,6 @@ class Tally:
         return ", ".join(parts)
 
     def _show(self) -> None:
-        now = time.monotonic()
-        if self._first is None:
-            self._first = (now, self.done + self._part, dict(self.work))
         self.show(self, (self.done + self._part) / max(1, self.total))
 
 

@@ -13,14 +13,14 @@ import numpy as np
 from rich.console import Console
 
 from d2djax import batch, machine, results
-from d2djax.batch import map_runs
+from d2djax.batch import Plan, map_runs
 from d2djax.config import GRAPH_NUMBERS, TRAINING_NUMBERS, Config, numbers_of, stack_configs
 from d2djax.data import Dataset, load
 from d2djax.federated import Learning, Recipe
 from d2djax.models import check_model, make_model
 from d2djax.network import Network, make_network
 from d2djax.points import Points, arrange, check_fits, windows_per_key
-from d2djax.progress import Stage, stage
+from d2djax.progress import Stage, announcer, stage
 from d2djax.rng import run_key
 from d2djax.simulation import Graphs, Sizes, exchange_and_train, find_graphs, moves, sizes_of
 from d2djax.validation import validate
@@ -151,6 +151,7 @@ def compute(
     *,
     trains: bool = True,
     width: int | None = None,
+    announce: Callable[[str, Plan], None] = lambda name, plan: None,
 ) -> tuple[Graphs, Learning | None]:
     """Computes runs that may differ in their seeds and in all numbers of the config; all share their programs.
 
@@ -164,18 +165,23 @@ def compute(
         stages: gives a stage of the work that is shown, by its name.
         trains: they train; otherwise they end with the graphs.
         width: runs at the same time on each device; none: chosen to fit.
+        announce: called with the name of a stage and its plan, before its first runs.
 
     Returns:
         Their graphs, fields [U, ...], and their learning curves, fields [U, M, ...]; none without training.
     """
     numbers = partial(_numbers, configs)
     runs = {"seed": seeds, "config": configs}
-    options: dict[str, Any] = {"width": width}
+
+    def once(name: str, function: Callable, shared: Any, items: Any, static: Any, matters: Any) -> Any:
+        options = {"width": width, "announce": partial(announce, name)}
+        return _once(function, shared, items, static, matters, stages(name), **options)
+
     matters = (seeds, numbers(GRAPH_NUMBERS | TRAINING_NUMBERS, False))
-    networks = _once(_network_of, None, runs, None, matters, stages("network"), **options)
+    networks = once("network", _network_of, None, runs, None, matters)
     sizes = sizes_of(setup.points, setup.recipe)
     matters = (seeds, numbers(TRAINING_NUMBERS, False))
-    graphs = _once(_graphs_of, None, runs | {"network": networks}, sizes, matters, stages("discovery"), **options)
+    graphs = once("discovery", _graphs_of, None, runs | {"network": networks}, sizes, matters)
     if not trains:
         return graphs, None
     # One unit of training is one method of one run: all methods of all runs share one program.
@@ -185,7 +191,7 @@ def compute(
     )
     units = jax.tree.map(lambda leaf: np.repeat(leaf, num_methods, axis=0), runs) | {"move": move}
     matters = (units["seed"], move, _numbers(units["config"], TRAINING_NUMBERS, True))
-    learning = _once(_learning_of, setup.points, units, setup.recipe, matters, stages("training"), **options)
+    learning = once("training", _learning_of, setup.points, units, setup.recipe, matters)
     return graphs, jax.tree.map(lambda leaf: leaf.reshape(-1, num_methods, *leaf.shape[1:]), learning)
 
 
@@ -245,7 +251,9 @@ def run(
     if console:
         console.print(f"data: {dataset.name}, {len(dataset.y):,} points, {dataset.source}")
     configs = stack_configs([config] * len(run_seeds))
-    graphs, learning = compute(setup, configs, run_seeds, partial(partial, stage, console), width=width)
+    graphs, learning = compute(
+        setup, configs, run_seeds, partial(partial, stage, console), width=width, announce=announcer(console)
+    )
     manifest = results.manifest(config, run_seeds, dataset, machine.describe(), time.perf_counter() - started)
     num_parameters = sizes_of(setup.points, setup.recipe).num_parameters
     return results.label(config, run_seeds, dataset, graphs, learning, num_parameters, manifest)

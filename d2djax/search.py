@@ -6,6 +6,7 @@ import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -142,7 +143,7 @@ def _evaluate(
 ) -> dict[str, np.ndarray]:
     """Each objective for every point and seed, [P, R]; NaN where a run diverged."""
     points, runs = np.divmod(np.arange(len(design)), len(design.seeds))
-    computed = design.compute(points, runs, lambda setup, size: stages_of(tally, setup, size), width)
+    computed = design.compute(points, runs, partial(stages_of, tally), width, lambda name, plan: None)
     found = {name: values for name, (_, values, _) in computed.items()}
     is_bad = found["status"][:, method] > 0
     tally.finish(len(design), int(is_bad.sum()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from d2djax.config import Config
 from d2djax.data import Dataset
 from d2djax.design import Design, lay_out_store, make_design, manifest_of
 from d2djax.federated import Recipe
-from d2djax.progress import Stage, Tally, live
+from d2djax.progress import Stage, Tally, announcer, live
 from d2djax.runs import Setup
 
 if TYPE_CHECKING:
@@ -143,12 +144,14 @@ def _fill(
     total = sum(number[region].size for region in left)
     if console:
         console.print(f"{number.size:,} runs in {len(regions)} chunks; left to do here: {total:,} in {len(left)}")
+    announce = announcer(console)
     with live(console) as show:
         tally = Tally(show, total, "training" if design.trains else "discovery")
         for region in left:
             chunk = number[region]
             points, runs = np.divmod(chunk.ravel(), len(design.seeds))
-            found = design.compute(points, runs, lambda setup, size: stages_of(tally, setup, size), width)
+            stages = partial(stages_of, tally)
+            found = design.compute(points, runs, stages, width, announce)
             if jax.process_index() == 0:
                 values = {
                     name: values.reshape(*chunk.shape, *values.shape[1:]) for name, (_, values, _) in found.items()
