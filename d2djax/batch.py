@@ -149,6 +149,11 @@ def _plan(function: Callable, static: Any, width: int, mesh: Mesh, shared: tuple
     return Plan(program, width, width * blocks, sum(parts))
 
 
+def programs_compiled() -> int:
+    """Programs that this process has compiled for `map_runs` so far."""
+    return _plan.cache_info().misses
+
+
 def memory_limit() -> int:
     """Bytes that the runs in flight on one device may take together."""
     statistics = jax.local_devices()[0].memory_stats() or {}

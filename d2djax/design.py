@@ -20,7 +20,6 @@ from d2djax.config import Config, stack_configs
 from d2djax.data import Dataset
 from d2djax.federated import Recipe
 from d2djax.runs import Setup, check_seeds, compute, result_shapes, set_up
-from d2djax.simulation import sizes_of
 
 
 @dataclass(frozen=True)
@@ -85,9 +84,7 @@ class Design:
             graphs, learning = compute(
                 setup, configs, self.seeds[runs[rows]], shown, trains=self.trains, width=width, announce=announce
             )
-            part = results.variables(
-                setup.config, graphs, learning, sizes_of(setup.points, setup.recipe).num_parameters
-            )
+            part = results.variables(setup.config, graphs, learning, setup.sizes.num_parameters)
             self._put(found, part, rows, points.size, setup)
         return found
 
@@ -175,9 +172,7 @@ def lay_out_store(design: Design, manifest: dict[str, Any], shards: int = 1) -> 
         first = design.axes.configs[int(np.flatnonzero(design.program == number)[0])]
         graphs, learning = result_shapes(setup, stack_configs([first]), design.trains)
         zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), (graphs, learning))
-        found |= results.variables(
-            setup.config, zeros[0], zeros[1], sizes_of(setup.points, setup.recipe).num_parameters
-        )
+        found |= results.variables(setup.config, zeros[0], zeros[1], setup.sizes.num_parameters)
     coordinates = {name: (dim, _values(values), {}) for name, (dim, values) in design.axes.coordinates.items()}
     coordinates["run"] = ("run", design.seeds, {"long_name": "seed"})
     coordinates |= {name: (name, *rest) for name, rest in design.coordinates.items()}

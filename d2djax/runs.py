@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -62,6 +62,11 @@ class Setup:
     points: Points
     recipe: Recipe
 
+    @cached_property
+    def sizes(self) -> Sizes:
+        """Sizes of the data and the model."""
+        return sizes_of(self.points, self.recipe)
+
 
 def _reads_like(first: Config, second: Config) -> bool:
     """Whether two configs read the same data set."""
@@ -89,15 +94,18 @@ def set_up(config: Config, data: Dataset | None, recipe: Recipe | None, like: Se
     return Setup(config, dataset, points, recipe)
 
 
-def _network_of(shared: None, item: dict[str, Any], static: None) -> Network:
+def network_of(shared: None, item: dict[str, Any], static: None) -> Network:
+    """The network of one run, as `map_runs` calls it."""
     return make_network(run_key(item["seed"]), item["config"])
 
 
-def _graphs_of(shared: None, item: dict[str, Any], sizes: Sizes) -> Graphs:
+def graphs_of(shared: None, item: dict[str, Any], sizes: Sizes) -> Graphs:
+    """The graphs of one run, as `map_runs` calls it."""
     return find_graphs(run_key(item["seed"]), item["network"], item["config"], sizes)
 
 
-def _learning_of(points: Points, item: dict[str, Any], recipe: Recipe) -> Learning:
+def learning_of(points: Points, item: dict[str, Any], recipe: Recipe) -> Learning:
+    """The learning curves of one method of one run, as `map_runs` calls it."""
     return exchange_and_train(run_key(item["seed"]), item["move"], item["config"], points, recipe)
 
 
@@ -132,14 +140,14 @@ def result_shapes(setup: Setup, configs: Config, trains: bool = True) -> tuple[G
     def rows(tree: Any, *leading: int) -> Any:
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((*leading, *leaf.shape), leaf.dtype), tree)
 
-    item["network"] = rows(batch.result_shapes(_network_of, None, item), size)
-    graphs = batch.result_shapes(_graphs_of, None, item, sizes_of(setup.points, setup.recipe))
+    item["network"] = rows(batch.result_shapes(network_of, None, item), size)
+    graphs = batch.result_shapes(graphs_of, None, item, setup.sizes)
     if not trains:
         return rows(graphs, size), None
     one_move = jax.eval_shape(partial(moves, methods=setup.config.methods), graphs)
     unit = {"seed": item["seed"], "config": configs}
     unit["move"] = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((size, *leaf.shape[1:]), leaf.dtype), one_move)
-    learning = batch.result_shapes(_learning_of, setup.points, unit, setup.recipe)
+    learning = batch.result_shapes(learning_of, setup.points, unit, setup.recipe)
     return rows(graphs, size), rows(learning, size, num_methods)
 
 
@@ -178,10 +186,10 @@ def compute(
         return _once(function, shared, items, static, matters, stages(name), **options)
 
     matters = (seeds, numbers(GRAPH_NUMBERS | TRAINING_NUMBERS, False))
-    networks = once("network", _network_of, None, runs, None, matters)
-    sizes = sizes_of(setup.points, setup.recipe)
+    networks = once("network", network_of, None, runs, None, matters)
+    sizes = setup.sizes
     matters = (seeds, numbers(TRAINING_NUMBERS, False))
-    graphs = once("discovery", _graphs_of, None, runs | {"network": networks}, sizes, matters)
+    graphs = once("discovery", graphs_of, None, runs | {"network": networks}, sizes, matters)
     if not trains:
         return graphs, None
     # One unit of training is one method of one run: all methods of all runs share one program.
@@ -191,7 +199,7 @@ def compute(
     )
     units = jax.tree.map(lambda leaf: np.repeat(leaf, num_methods, axis=0), runs) | {"move": move}
     matters = (units["seed"], move, _numbers(units["config"], TRAINING_NUMBERS, True))
-    learning = once("training", _learning_of, setup.points, units, setup.recipe, matters)
+    learning = once("training", learning_of, setup.points, units, setup.recipe, matters)
     return graphs, jax.tree.map(lambda leaf: leaf.reshape(-1, num_methods, *leaf.shape[1:]), learning)
 
 
@@ -255,5 +263,5 @@ def run(
         setup, configs, run_seeds, partial(partial, stage, console), width=width, announce=announcer(console)
     )
     manifest = results.manifest(config, run_seeds, dataset, machine.describe(), time.perf_counter() - started)
-    num_parameters = sizes_of(setup.points, setup.recipe).num_parameters
+    num_parameters = setup.sizes.num_parameters
     return results.label(config, run_seeds, dataset, graphs, learning, num_parameters, manifest)
