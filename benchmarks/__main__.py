@@ -13,7 +13,7 @@ from benchmarks.harness import RESULTS, Report, record
 from benchmarks.tables import show
 from d2djax import machine
 
-Script = Literal["discovery", "convolution", "federated"]
+Script = Literal["discovery", "convolution", "federated", "end_to_end", "sweep", "scaling"]
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,9 @@
-"""SGD steps of the image network with weights of each device's own: d2djax, nn.Conv, and matrix products alone."""
+"""SGD steps of the image network with weights of each device's own: d2djax, nn.Conv, PyTorch, products alone."""
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +18,7 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from benchmarks.__main__ import main
-from benchmarks.harness import Contestant, Report, Target, compiled, race, ratio
+from benchmarks.harness import Contestant, Report, Target, compiled, missing, race, ratio
 from d2djax.batch import make_mesh
 from d2djax.models import ImageCNN
 
@@ -24,8 +26,11 @@ NAME = "convolution"
 OURS, OURS_MAP = "d2djax, vmap", "d2djax, lax.map"
 FLAX, FLAX_ONE = "nn.Conv, vmap, no loop", "nn.Conv, one client, no loop"
 FLAX_SCAN, FLAX_MAP = "nn.Conv, vmap in scan", "nn.Conv, lax.map in scan"
+TORCH = "PyTorch, loop over clients"
 XLA_PRODUCTS, NUMPY_PRODUCTS = "its products alone, XLA", "its products alone, NumPy"
 CLASSES, LEARNING_RATE = 10, 0.01
+# Largest difference of two steps, relative to a step, that roundings explain.
+CLOSE = 1e-4
 SPLIT = PartitionSpec("run")
 
 
@@ -66,6 +71,11 @@ class FlaxCNN(nn.Module):
         return nn.Dense(CLASSES)(x)
 
 
+def shifts(num_steps: int) -> np.ndarray:
+    """[num_steps] float32, what is added to the images in each step of a client."""
+    return np.linspace(0.0, 0.1, num_steps, dtype=np.float32)
+
+
 def local_steps(network: nn.Module, over_clients: Callable, num_steps: int | None) -> Callable:
     """A function of (parameters, x, y), each with a leading axis of clients, to the parameters after the steps.
 
@@ -86,7 +96,7 @@ def local_steps(network: nn.Module, over_clients: Callable, num_steps: int | Non
     def steps(parameters: Any, x: Array, y: Array) -> Any:
         # A shift of the images makes the steps differ, so that no work on the images is done once for all steps.
         shifted = lambda parameters, shift: (step(parameters, x + shift, y), None)  # noqa: E731
-        return jax.lax.scan(shifted, parameters, jnp.linspace(0.0, 0.1, num_steps or 1))[0]
+        return jax.lax.scan(shifted, parameters, jnp.asarray(shifts(num_steps or 1)))[0]
 
     return over_clients(step if num_steps is None else steps)
 
@@ -175,22 +185,64 @@ def numpy_products(layers: list[Any]) -> None:
                 slope @ weight.T
 
 
-def check(arguments: tuple, mesh: Mesh) -> None:
-    """Raises RuntimeError unless a step of d2djax and one of `nn.Conv` give the same parameters."""
-    first, second = (
-        on_all(local_steps(network, first_alone, None), mesh)(*arguments)
-        for network in (ImageCNN(CLASSES), FlaxCNN())
-    )
-    same = jax.tree.map(lambda one, other: np.allclose(one, other, rtol=1e-5, atol=1e-5), first, second)
-    if not all(jax.tree.leaves(same)):
-        raise RuntimeError(f"a step of d2djax is not one of nn.Conv: {same}")
+def torch_trainer(arguments: tuple, num_steps: int) -> Callable | None:
+    """What trains the clients of one run with PyTorch, see `convolution_torch.make_trainer`; none without it."""
+    if importlib.util.find_spec("torch") is None:
+        return None
+    module = importlib.import_module("benchmarks.convolution_torch")
+    # All runs are equal, and PyTorch uses all cores for one.
+    one_run = jax.tree.map(lambda leaf: np.asarray(leaf[0]), arguments)
+    return module.make_trainer(*one_run, shifts(num_steps), LEARNING_RATE)
 
 
-def contestants(sizes: Sizes, mesh: Mesh) -> list[Contestant]:
+def torch_step(arguments: tuple) -> Any:
+    """The first client's parameters after one step with PyTorch, as d2djax has them; none without it."""
+    client = jax.tree.map(lambda leaf: leaf[:, :1], arguments)
+    train = torch_trainer(client, 1)
+    if train is None:
+        return None
+    return importlib.import_module("benchmarks.convolution_torch").from_state(train()[0], arguments[1].shape[3])
+
+
+def check(arguments: tuple, mesh: Mesh) -> str:
+    """Takes a step of the first client with d2djax, `nn.Conv` and, if it is there, PyTorch; says that all agree.
+
+    Raises:
+        RuntimeError: one changes the parameters otherwise than d2djax.
+    """
+    step = lambda network: on_all(local_steps(network, first_alone, None), mesh)(*arguments)  # noqa: E731
+    found = {name: jax.tree.map(lambda leaf: leaf[0], step(one)) for name, one in networks().items()}
+    by_torch = torch_step(arguments)
+    found |= {} if by_torch is None else {TORCH: by_torch}
+    start = jax.tree.map(lambda leaf: np.asarray(leaf[0, 0]), arguments[0])
+    for name, after in found.items():
+        # By change, not by parameter: a step is so short that all parameters are close to the first ones.
+        error = jax.tree.map(_difference, found["d2djax"], after, start)
+        if not max(jax.tree.leaves(error)) < CLOSE:
+            raise RuntimeError(f"a step of d2djax is not one of {name}: they differ by {error}")
+    return f"{NAME}: checked over one step, same change of the parameters as d2djax: {'; '.join(found)}"
+
+
+def _difference(wanted: Any, found: Any, start: np.ndarray) -> float:
+    """Norm of the difference of two parameters after a step, relative to that of the step."""
+    norm = lambda leaf: float(np.linalg.norm(np.asarray(leaf)))  # noqa: E731
+    return norm(wanted - found) / norm(wanted - start)
+
+
+def networks() -> dict[str, nn.Module]:
+    """The network of d2djax, and the one with `nn.Conv`."""
+    return {"d2djax": ImageCNN(CLASSES), "nn.Conv": FlaxCNN()}
+
+
+def torch_contestant(arguments: tuple, sizes: Sizes) -> Contestant:
+    """PyTorch, which takes as many steps of each client as d2djax, of one run."""
+    train = torch_trainer(arguments, sizes.steps)
+    return Contestant(TORCH, train, sizes.clients * sizes.steps) if train else missing(TORCH, "torch")
+
+
+def contestants(sizes: Sizes, arguments: tuple, mesh: Mesh) -> list[Contestant]:
     """All, each with its work in steps of one client; the products of one step count as one step."""
-    ours, flax, made = ImageCNN(CLASSES), FlaxCNN(), []
-    arguments = spread_out(example(sizes), mesh)
-    check(arguments, mesh)
+    (ours, flax), made = networks().values(), []
     for name, network, over, num_steps, clients in (
         (OURS, ours, jax.vmap, sizes.steps, sizes.clients),
         (OURS_MAP, ours, looped, sizes.steps, sizes.clients),
@@ -202,6 +254,7 @@ def contestants(sizes: Sizes, mesh: Mesh) -> list[Contestant]:
         some = jax.tree.map(lambda leaf, clients=clients: leaf[:, :clients], arguments)
         work = clients * (num_steps or 1) * mesh.size
         made.append(compiled(name, on_all(local_steps(network, over, num_steps), mesh), some, work))
+    made.append(torch_contestant(arguments, sizes))
     layers = operands(sizes)
     work = sizes.clients * mesh.size
     made.append(compiled(XLA_PRODUCTS, on_all(xla_products, mesh), (spread_out(layers, mesh),), work))
@@ -210,20 +263,22 @@ def contestants(sizes: Sizes, mesh: Mesh) -> list[Contestant]:
 
 def run(toy: bool = False) -> Report:
     """The convolution benchmark."""
-    sizes = TOY if toy else FULL
+    sizes, mesh = TOY if toy else FULL, make_mesh()
     case = {"clients": sizes.clients, "minibatch": sizes.minibatch, "image": f"{sizes.side} x {sizes.side} x 3"}
-    raced = race(NAME, case, contestants(sizes, make_mesh()), unit="steps", repeats=sizes.repeats)
+    arguments = spread_out(example(sizes), mesh)
+    checked = check(arguments, mesh)
+    raced = race(NAME, case, contestants(sizes, arguments, mesh), unit="steps", repeats=sizes.repeats)
     by_name = {one.contestant: one for one in raced}
     # As federated training runs the clients on this backend.
     ours = OURS_MAP if jax.default_backend() == "cpu" else OURS
     targets = []
     # Against nn.Conv at its best under vmap: XLA's CPU runs a convolution in a loop several times slower.
-    for base, wanted in ((FLAX, 4.5), (XLA_PRODUCTS, 0.4)):
+    for base, wanted in ((FLAX, 4.5), (TORCH, 1.5), (XLA_PRODUCTS, 0.4)):
         measured, spread = ratio(by_name[ours], by_name[base])
         targets.append(Target(NAME, f"({ours}) / ({base})", wanted, measured, spread=spread))
     rate = by_name[XLA_PRODUCTS].rate
     note = f"{NAME}: a step is {gflop(sizes):.3g} GFLOP; XLA multiplies at {rate * gflop(sizes):.3g} GFLOP/s"
-    return Report(raced, targets, [note])
+    return Report(raced, targets, [checked, note])
 
 
 if __name__ == "__main__":

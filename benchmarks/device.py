@@ -16,7 +16,7 @@ import numpy as np
 import d2djax
 from benchmarks.__main__ import main
 from benchmarks.harness import Contestant, Report, Result, compiled, race
-from d2djax.batch import as_numbers, choose_width, map_runs
+from d2djax.batch import as_numbers, make_plan, map_runs
 from d2djax.config import Config
 from d2djax.data import Dataset
 from d2djax.discovery import discover
@@ -127,12 +127,12 @@ def discoveries(sizes: Sizes) -> list[Result]:
     return found
 
 
-def images(name: str, sizes: Sizes) -> Dataset:
+def images(name: str, number: int) -> Dataset:
     """Random images with the shape of a data set's."""
     shape = (28, 28, 1) if name == "fashion_mnist" else (32, 32, 3)
     rng = np.random.default_rng(0)
-    y = np.arange(sizes.images, dtype=np.int32) % 10
-    x = rng.integers(0, 256, (sizes.images, *shape), np.uint8)
+    y = np.arange(number, dtype=np.int32) % 10
+    x = rng.integers(0, 256, (number, *shape), np.uint8)
     return Dataset(x, y, tuple("0123456789"), name, "random images")
 
 
@@ -146,7 +146,7 @@ def trainings(dataset: str, all_runs: Sequence[int], sizes: Sizes) -> tuple[list
     steps = {"num_steps": sizes.steps, "aggregation_interval": sizes.steps // 2, "evaluate_every": 2}
     config = validate(Config(dataset=dataset, num_devices=sizes.devices, **steps))
     config = replace(config, points_per_device=min(config.points_per_device, sizes.images // 50))
-    points, recipe = arrange(images(dataset, sizes), config), Recipe(make_model(config))
+    points, recipe = arrange(images(dataset, sizes.images), config), Recipe(make_model(config))
     per_device = np.full(config.num_devices, config.points_per_device, np.int32)
     held = np.random.default_rng(0).permutation(sizes.images)[: per_device.sum()].astype(np.int32)
     holding = Holding(held, np.cumsum(per_device) - per_device, per_device)
@@ -154,7 +154,7 @@ def trainings(dataset: str, all_runs: Sequence[int], sizes: Sizes) -> tuple[list
     found = []
     for runs in all_runs:
         seeds = np.arange(runs)
-        width = choose_width(_training, shared, seeds, recipe)
+        width = make_plan(_training, shared, seeds, recipe).width
         call = partial(map_runs, _training, shared, seeds, recipe, width=width)
         steps = runs * config.num_devices * config.num_steps
         one = Contestant(f"train {config.model}", call, steps, compiles=True, case={"at once": width})
@@ -181,7 +181,7 @@ def whole_runs(sizes: Sizes) -> list[Result]:
         num_episodes=sizes.whole_episodes,
         points_per_device=min(1200, sizes.images // 50),
     )
-    data = images("fashion_mnist", sizes)
+    data = images("fashion_mnist", sizes.images)
     start = time.perf_counter()
     d2djax.run(config, sizes.whole_runs, data=data, progress=False)
     seconds = time.perf_counter() - start

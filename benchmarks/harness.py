@@ -157,7 +157,7 @@ def missing(name: str, why: str) -> Contestant:
     return Contestant(name, None, 1.0, missing=why)
 
 
-def _peak_process_bytes(reset: bool = False) -> int | None:
+def peak_process_bytes(reset: bool = False) -> int | None:
     """Largest resident memory of this process since the last reset; none where Linux's /proc is missing."""
     try:
         if reset:
@@ -216,14 +216,14 @@ def race(
 
 def _warmed_up(result: Result, one: Contestant, shortest: float) -> Result:
     """A result without times yet, with what is known after two calls."""
-    _peak_process_bytes(reset=True)
+    peak_process_bytes(reset=True)
     first, second = _timed(one.run), _timed(one.run)
     statistics_ = jax.local_devices()[0].memory_stats() or {}
     known = asdict(result) | {
         "calls": max(1, math.ceil(shortest / second)),
         "compile_seconds": max(0.0, first - second) if one.compiles else one.compile_seconds,
         "program_bytes": one.program_bytes,
-        "peak_process_bytes": _peak_process_bytes(),
+        "peak_process_bytes": peak_process_bytes(),
         "peak_device_bytes": statistics_.get("peak_bytes_in_use"),
     }
     return Result(**known)

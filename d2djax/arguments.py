@@ -88,7 +88,10 @@ def axis(text: str) -> tuple[str, list[Any] | Range]:
     check_name(name)
     kind, *limits = given.split(":")
     if kind not in RANGES:
-        return name, [_value(one.strip()) for one in given.split(",")]
+        values = [one.strip() for one in given.split(",")]
+        if not all(values):
+            raise ValueError(f"--axis {text}: there is no value between two commas, or before or after one")
+        return name, [_value(one) for one in values]
     numbers = [_value(one) for one in limits]
     if len(numbers) != 2 or not all(isinstance(one, (int, float)) for one in numbers):
         raise ValueError(f"--axis {text}: expected two numbers, {kind}:LOW:HIGH")
@@ -121,6 +124,8 @@ def axes(texts: Sequence[str], random: int, draw_seed: int) -> Mapping[str, Sequ
         ValueError: an axis cannot be read or comes twice, or a range is given for a grid.
     """
     if random:
+        if not texts:
+            raise ValueError(f"--random {random}: expected at least one --axis")
         return random_points(ranges_of(texts), random, draw_seed)
     given = _named(texts)
     for name, one in given.items():
@@ -140,11 +145,27 @@ def shard(text: str) -> tuple[int, int] | None:
         if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
             raise ValueError(f"--shard {text}: expected a number from 1 to the count of shards, such as 3/16")
         return int(number), int(count)
-    slurm = {name: int(os.environ.get(f"SLURM_{name}", "0") or 0) for name in SLURM}
+    slurm = {name: _from_slurm(name) for name in SLURM}
     if slurm["ARRAY_TASK_COUNT"] > 1:
-        step = max(1, slurm["ARRAY_TASK_STEP"])
-        return (slurm["ARRAY_TASK_ID"] - slurm["ARRAY_TASK_MIN"]) // step + 1, slurm["ARRAY_TASK_COUNT"]
+        step, count = max(1, slurm["ARRAY_TASK_STEP"]), slurm["ARRAY_TASK_COUNT"]
+        first, last = slurm["ARRAY_TASK_MIN"], slurm["ARRAY_TASK_MAX"]
+        # A list such as 1,3,7 has no step: no task can tell its place.
+        if last and (last - first) // step + 1 != count:
+            raise ValueError(
+                f"the {count} tasks of Slurm's array are not every one from {first} to {last}; give --shard"
+            )
+        return (slurm["ARRAY_TASK_ID"] - first) // step + 1, count
     return (slurm["PROCID"] + 1, slurm["NTASKS"]) if slurm["NTASKS"] > 1 else None
 
 
-SLURM = ("ARRAY_TASK_COUNT", "ARRAY_TASK_ID", "ARRAY_TASK_MIN", "ARRAY_TASK_STEP", "NTASKS", "PROCID")
+def _from_slurm(name: str) -> int:
+    text = os.environ.get(f"SLURM_{name}", "") or "0"
+    if not text.isdecimal():
+        raise ValueError(f"SLURM_{name}={text}: expected a whole number; give --shard")
+    return int(text)
+
+
+SLURM = (
+    *("ARRAY_TASK_COUNT", "ARRAY_TASK_ID", "ARRAY_TASK_MIN", "ARRAY_TASK_MAX", "ARRAY_TASK_STEP"),
+    *("NTASKS", "PROCID"),
+)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import jax
@@ -26,9 +28,10 @@ class Uniform:
     low: float
     high: float
 
-    def draw(self, rng: np.random.Generator) -> float:
+    def draw(self, rng: np.random.Generator, is_whole: bool = False) -> float:
         """One number."""
-        return float(rng.uniform(self.low, self.high))
+        low, high = _limits(self, is_whole)
+        return _drawn(rng.uniform(low, high), is_whole)
 
 
 @dataclass(frozen=True)
@@ -38,9 +41,11 @@ class LogUniform:
     low: float
     high: float
 
-    def draw(self, rng: np.random.Generator) -> float:
+    def draw(self, rng: np.random.Generator, is_whole: bool = False) -> float:
         """One number."""
-        return float(np.exp(rng.uniform(np.log(self.low), np.log(self.high))))
+        low, high = _limits(self, is_whole)
+        # The power may round to just outside.
+        return _drawn(min(max(np.exp(rng.uniform(np.log(low), np.log(high))), low), high), is_whole)
 
 
 @dataclass(frozen=True)
@@ -49,12 +54,21 @@ class Choice:
 
     values: tuple[Any, ...]
 
-    def draw(self, rng: np.random.Generator) -> Any:
+    def draw(self, rng: np.random.Generator, is_whole: bool = False) -> Any:
         """One value."""
         return self.values[rng.integers(len(self.values))]
 
 
 Range = Uniform | LogUniform | Choice
+
+
+def _limits(values: Uniform | LogUniform, is_whole: bool) -> tuple[float, float]:
+    """Limits of a draw; of whole numbers half a step further out, so that the ends come as often as the others."""
+    return (math.ceil(values.low) - 0.5, math.floor(values.high) + 0.5) if is_whole else (values.low, values.high)
+
+
+def _drawn(value: float, is_whole: bool) -> float:
+    return math.floor(value + 0.5) if is_whole else float(value)
 
 
 def check_range(name: str, values: Range) -> None:
@@ -71,6 +85,8 @@ def check_range(name: str, values: Range) -> None:
         raise ValueError(f"axis {name} must go from a number to a larger one; got {values}")
     if isinstance(values, LogUniform) and values.low <= 0:
         raise ValueError(f"axis {name} must begin above 0 to be drawn by its logarithm; got {values}")
+    if _is_whole(name) and math.ceil(values.low) > math.floor(values.high):
+        raise ValueError(f"axis {name} must have a whole number between its limits; got {values}")
 
 
 def check_name(name: str) -> None:
@@ -107,14 +123,13 @@ def random_points(ranges: Mapping[str, Range], count: int, seed: int = 0) -> lis
         check_name(name)
         check_range(name, values)
     return [
-        {name: _fitting(name, values.draw(rng)) for name, values in ranges.items()}
+        {name: values.draw(rng, _is_whole(name)) for name, values in ranges.items()}
         for rng in (np.random.default_rng((seed, number)) for number in range(count))
     ]
 
 
-def _fitting(name: str, value: Any) -> Any:
-    """A drawn number, rounded if the setting is whole."""
-    return round(value) if isinstance(value, float) and isinstance(getattr(Config, name), int) else value
+def _is_whole(name: str) -> bool:
+    return isinstance(getattr(Config, name), int)
 
 
 @dataclass(frozen=True)
@@ -148,8 +163,7 @@ def lay_out(config: Config, axes: Mapping[str, Sequence[Any]] | Sequence[Point])
     if isinstance(axes, Mapping):
         values = {name: _values(name, given) for name, given in axes.items()}
         dims = {name: len(given) for name, given in values.items()}
-        grid = np.indices(tuple(dims.values())).reshape(len(dims), -1).T
-        points = [{name: values[name][at] for name, at in zip(values, row, strict=True)} for row in grid]
+        points = [dict(zip(values, given, strict=True)) for given in product(*values.values())]
         coordinates = {name: (name, given) for name, given in values.items()}
     else:
         points = [dict(point) for point in axes]
@@ -167,7 +181,7 @@ def lay_out(config: Config, axes: Mapping[str, Sequence[Any]] | Sequence[Point])
             coordinates[name] = (dim, [getattr(one, name) for one in configs])
         else:
             plain = {repr(point[name]): getattr(one, name) for point, one in zip(points, configs, strict=True)}
-            coordinates[name] = (dim, [plain[repr(value)] for value in given])
+            coordinates[name] = (dim, _different(name, [plain[repr(value)] for value in given]))
     return Axes(dims, coordinates, configs)
 
 
@@ -177,7 +191,12 @@ def _values(name: str, given: Sequence[Any]) -> list[Any]:
     values = list(given)
     if not values:
         raise ValueError(f"axis {name} must have at least one value")
-    if len({repr(value) for value in values}) < len(values):
+    return values
+
+
+def _different(name: str, values: list[Any]) -> list[Any]:
+    """Values as they are computed with, in single precision where they are traced."""
+    if len({float(np.float32(one)) if isinstance(one, float) else one for one in values}) < len(values):
         raise ValueError(f"axis {name} must not repeat a value; got {values}")
     return values
 

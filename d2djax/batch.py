@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from d2djax.machine import memory_bytes
@@ -22,6 +23,8 @@ SECONDS_PER_CALL = 1.0
 MOST_BLOCKS = 64
 MOST_CALL_BYTES = 2**26
 REPLICATED, SPLIT = PartitionSpec(), PartitionSpec("run")
+# By program: the width that is left after it ran out of memory.
+_most_width: dict[Any, int] = {}
 
 
 @dataclass(frozen=True)
@@ -75,9 +78,8 @@ def _on_one_device(one: Callable, width: int, items: Tree, num_blocks: jax.Array
         return jax.tree.map(put, results, block(number * width))
 
     slots = jax.tree.leaves(items)[0].shape[0]
-    empty = jax.tree.map(
-        lambda leaf: jnp.zeros((slots, *leaf.shape[1:]), leaf.dtype), jax.eval_shape(block, jnp.int32(0))
-    )
+    shapes = jax.eval_shape(block, jnp.int32(0))
+    empty = jax.tree.map(lambda leaf: jnp.zeros((slots, *leaf.shape[1:]), leaf.dtype), shapes)
     # The bound is traced: one program serves every number of runs, and none is computed to fill it up.
     return jax.lax.fori_loop(0, num_blocks[0], step, empty)
 
@@ -105,7 +107,7 @@ def _compiler_options() -> dict[str, Any]:
 
 @lru_cache(maxsize=64)
 def _jitted(function: Callable, static: Any) -> Callable[[Tree, Tree], Tree]:
-    """The function of one run; an inner `jit` remembers what it traced, so it is traced once for all uses."""
+    """The function of one run; an inner `jit` remembers what it traced, for shapes and for programs."""
     return jax.jit(lambda shared, item: function(shared, item, static))
 
 
@@ -121,7 +123,7 @@ def result_shapes(function: Callable, shared: Tree, items: Tree, static: Any = N
 
 # Programs by what they compute; a sweep uses few, and one that is not in use any more may go.
 @lru_cache(maxsize=64)
-def _plan(function: Callable, static: Any, width: int, mesh: Mesh, shared: tuple, item: tuple) -> Plan:
+def _plan(function: Callable, static: Any, mesh: Mesh, shared: tuple, item: tuple, width: int) -> Plan:
     """Compiles a program for runs of one kind; `shared` and `item` (of one row) as `_abstract` gives them."""
     inner = _jitted(function, static)
     result = _result_of(function, static, shared, item)
@@ -137,12 +139,9 @@ def _plan(function: Callable, static: Any, width: int, mesh: Mesh, shared: tuple
     def runs(shared: Tree, items: Tree, num_blocks: jax.Array) -> Tree:
         return _on_one_device(lambda one: inner(shared, one), width, items, num_blocks)
 
-    split = NamedSharding(mesh, SPLIT)
-    arguments = (
-        _concrete(shared, NamedSharding(mesh, REPLICATED)),
-        _concrete(items, split),
-        jax.ShapeDtypeStruct((mesh.size,), np.int32, sharding=split),
-    )
+    whole, split = NamedSharding(mesh, REPLICATED), NamedSharding(mesh, SPLIT)
+    counts = jax.ShapeDtypeStruct((mesh.size,), np.int32, sharding=split)
+    arguments = (_concrete(shared, whole), _concrete(items, split), counts)
     program = jax.jit(jax.shard_map(runs, mesh=mesh, **specs)).lower(*arguments).compile(_compiler_options())
     sizes = program.memory_analysis()
     parts = (sizes.argument_size_in_bytes, sizes.output_size_in_bytes, sizes.temp_size_in_bytes) if sizes else ()
@@ -159,6 +158,11 @@ def memory_limit() -> int:
     statistics = jax.local_devices()[0].memory_stats() or {}
     limit = statistics.get("bytes_limit") or memory_bytes() // len(jax.local_devices())
     return int(MEMORY_SHARE * limit)
+
+
+def _kind(function: Callable, shared: Tree, items: Tree, static: Any) -> tuple:
+    """All that sets the programs of a call of `map_runs` apart from others but their width."""
+    return function, static, make_mesh(), _abstract(shared), _abstract(items, rows=1)
 
 
 def make_plan(
@@ -182,13 +186,12 @@ def make_plan(
     """
     if width is not None and width < 1:
         raise ValueError(f"width must be at least 1; got {width}")
-    mesh = make_mesh()
-    kind = (mesh, _abstract(shared), _abstract(items, rows=1))
+    mesh, kind = make_mesh(), _kind(function, shared, items, static)
     if width is None and jax.default_backend() != "cpu":
-        one = _plan(function, static, 1, *kind)
+        one = _plan(*kind, 1)
         share = -(-jax.tree.leaves(items)[0].shape[0] // mesh.size)
         width = 2 ** int(np.log2(max(1, min(memory_limit() // max(1, one.bytes), share))))
-    return _plan(function, static, width or 1, *kind)
+    return _plan(*kind, min(width or 1, _most_width.get(kind, width or 1)))
 
 
 def _spread(items: Tree, numbers: np.ndarray, plan: Plan, mesh: Mesh) -> tuple[Tree, jax.Array, np.ndarray]:
@@ -202,11 +205,8 @@ def _spread(items: Tree, numbers: np.ndarray, plan: Plan, mesh: Mesh) -> tuple[T
     split = NamedSharding(mesh, SPLIT)
     put = lambda rows: jax.make_array_from_callback(rows.shape, split, lambda part: rows[part])  # noqa: E731
     rows = numbers[place.ravel()]
-    return (
-        jax.tree.map(lambda leaf: put(leaf[rows]), items),
-        put((-(-taken // plan.width)).astype(np.int32)),
-        wanted,
-    )
+    num_blocks = put((-(-taken // plan.width)).astype(np.int32))
+    return jax.tree.map(lambda leaf: put(leaf[rows]), items), num_blocks, wanted
 
 
 def _fetch(found: Tree, wanted: np.ndarray, into: Tree) -> None:
@@ -214,8 +214,6 @@ def _fetch(found: Tree, wanted: np.ndarray, into: Tree) -> None:
 
     def fetch(leaf: jax.Array, rows: np.ndarray) -> None:
         if not leaf.is_fully_addressable:
-            from jax.experimental import multihost_utils
-
             rows[: wanted.size] = np.asarray(multihost_utils.process_allgather(leaf, tiled=True))[wanted]
             return
         done = 0
@@ -234,8 +232,6 @@ def _next_blocks(blocks: int, seconds: float, most: int) -> int:
     wanted = int(np.clip(blocks * SECONDS_PER_CALL / max(seconds, 1e-9), 1, most))
     if jax.process_count() == 1:
         return wanted
-    from jax.experimental import multihost_utils
-
     # Processes that work on the same program take the same runs.
     return int(multihost_utils.broadcast_one_to_all(np.int32(wanted)))
 
@@ -287,8 +283,8 @@ def map_runs(
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error) or plan.width == 1:
                 raise
-            plan = make_plan(function, shared, items, static, width=plan.width // 2)
-            blocks = 1
+            _most_width[_kind(function, shared, items, static)] = plan.width // 2
+            plan, blocks = make_plan(function, shared, items, static, width=plan.width), 1
             announce(plan)
             continue
         # Not kept beside those of the next call.

@@ -51,7 +51,7 @@ class Sweep:
         seeds: Number of runs of each point; their seeds are first_seed, first_seed + 1, ...
         first_seed: Seed of the first run.
         out: Folder for results.zarr.
-        training: End with the graphs if it is left out.
+        training: Train after the graphs are found; --no-training ends with them.
         shard: 3/16: compute the third of 16 parts; by default what Slurm says, else all.
         distributed: Work on one program together with the other processes of this job.
         coordinator: HOST:PORT of the first of these processes; empty: found by JAX.
@@ -203,7 +203,11 @@ def sweep_command(command: Sweep) -> None:
     if part:
         errors.print(f"shard {part[0]}/{part[1]}")
     seeds = range(command.first_seed, command.first_seed + command.seeds)
-    found = sweep(command.config, points, seeds, command.out, training=command.training, shard=part)
+    try:
+        found = sweep(command.config, points, seeds, command.out, training=command.training, shard=part)
+    except OSError as error:
+        why = error.strerror or error
+        raise ValueError(f"--out {command.out}: {why}; what is done stays, the same command goes on") from error
     done = found["done"]
     print(f"{int(done.sum()):,} of {done.size:,} runs are done; saved in {command.out / 'results.zarr'}")
     for line in diverged(found):
@@ -285,3 +289,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except ValueError as error:
         print(f"d2djax: {error}", file=sys.stderr)
         raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print("d2djax: stopped; a sweep or a search goes on with the same command", file=sys.stderr)
+        raise SystemExit(130) from None

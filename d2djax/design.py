@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -84,7 +85,9 @@ class Design:
             graphs, learning = compute(
                 setup, configs, self.seeds[runs[rows]], shown, trains=self.trains, width=width, announce=announce
             )
-            part = results.variables(setup.config, graphs, learning, setup.sizes.num_parameters)
+            # The one traced number that is read here; the bits of all uploads may pass what 32 bits hold.
+            config = replace(setup.config, num_stragglers=configs.num_stragglers.astype(np.int64))
+            part = results.variables(config, graphs, learning, setup.sizes.num_parameters)
             self._put(found, part, rows, points.size, setup)
         return found
 
@@ -142,19 +145,26 @@ def manifest_of(design: Design) -> dict[str, Any]:
         "seeds": [int(seed) for seed in design.seeds],
         "training": design.trains,
         "recipe": [
-            repr(recipe.model),
-            *(getattr(one, "__qualname__", str(one)) for one in (recipe.client, recipe.server)),
+            # Functions print with their address, another one in every process.
+            re.sub(r" at 0x[0-9a-f]+", "", text)
+            for text in (
+                repr(recipe.model),
+                *(getattr(one, "__qualname__", str(one)) for one in (recipe.client, recipe.server)),
+            )
         ],
-        "data": {"name": data.name, "points": len(data.y), "digest": _digest(data)},
+        "data": {"name": data.name, "points": len(data.y), "digest": _digest(design)},
         "versions": {name: metadata.version(package) for name, package in names.items()},
         "backend": jax.default_backend(),
     }
     return json.loads(json.dumps(found))
 
 
-def _digest(data: Dataset) -> str:
-    found = hashlib.sha256(np.ascontiguousarray(data.x).data)
-    found.update(np.ascontiguousarray(data.y).data)
+def _digest(design: Design) -> str:
+    """Of all data: points that differ in what is read of a data set have several."""
+    found = hashlib.sha256()
+    for data in {id(setup.dataset): setup.dataset for setup in design.setups}.values():
+        found.update(np.ascontiguousarray(data.x).data)
+        found.update(np.ascontiguousarray(data.y).data)
     return found.hexdigest()[:16]
 
 

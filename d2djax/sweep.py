@@ -91,9 +91,9 @@ def _open(layout: store.Layout, path: Path, manifest: dict[str, Any], alone: boo
     """Lays the store out or checks the one that is there: lengths of a chunk, then for each run 1 if it is done."""
     if not path.exists():
         store.create(layout, path)
-    elif alone:
-        store.clean(path)
     store.check_same(path, manifest)
+    if alone:
+        store.clean(path)
     # The chunks as they were laid out, also where the number of shards is another one now.
     chunk, done = store.progress_of(path)
     return np.concatenate([chunk, done.ravel()])

@@ -19,7 +19,19 @@ from d2djax.rng import run_key
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import discovery, discovery_c, federated, federated_numpy, federated_package, harness, tables  # noqa: E402
+from benchmarks import (  # noqa: E402
+    convolution,
+    discovery,
+    discovery_c,
+    end_to_end,
+    federated,
+    federated_numpy,
+    federated_package,
+    harness,
+    scaling,
+    start_up,
+    tables,
+)
 from benchmarks.discovery_problem import CURVES, check, package_draws, problem_of  # noqa: E402
 
 BASELINES = (discovery.LOOPS, discovery.NUMPY, discovery.C, discovery.FAST_C)
@@ -224,14 +236,93 @@ def test_the_federated_targets_take_the_fastest_numpy():
     assert found[f"evaluation none: (d2djax, 16 runs) / ({federated.CORES})"].met
 
 
+@pytest.fixture(scope="module")
+def clients():
+    """The mesh and the arguments of the toy convolution."""
+    mesh = convolution.make_mesh()
+    return mesh, convolution.spread_out(convolution.example(convolution.TOY), mesh)
+
+
+def test_pytorch_takes_the_parameters_of_the_image_network_and_gives_them_back(clients):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module = pytest.importorskip("benchmarks.convolution_torch", exc_type=ImportError)
+    start = jax.tree.map(lambda leaf: np.asarray(leaf[0, 0]), clients[1][0])
+    back = module.from_state(module.to_state(start, convolution.TOY.side), convolution.TOY.side)
+    jax.tree.map(np.testing.assert_array_equal, back, start)
+
+
+def test_the_check_before_the_convolution_benchmark_refuses_other_work(monkeypatch, clients):
+    mesh, arguments = clients
+    monkeypatch.setattr(convolution, "networks", lambda: {"d2djax": convolution.ImageCNN(convolution.CLASSES)})
+    idle = jax.tree.map(lambda leaf: np.asarray(leaf[0, 0]), arguments[0])
+    monkeypatch.setattr(convolution, "torch_step", lambda arguments: idle)
+    with pytest.raises(RuntimeError, match="is not one of PyTorch"):
+        convolution.check(arguments, mesh)
+
+
+def test_a_missing_pytorch_is_named_by_the_convolution_benchmark(monkeypatch, clients):
+    monkeypatch.setattr(convolution.importlib.util, "find_spec", lambda name: None)
+    assert convolution.torch_contestant(clients[1], convolution.TOY).missing == "torch"
+    assert convolution.torch_step(clients[1]) is None
+
+
+def test_moments_that_two_programs_compile_count_once():
+    assert start_up.union([(0.0, 2.0), (1.0, 1.5), (5.0, 6.0), (1.5, 3.0)]) == 4.0
+    assert start_up.union([]) == 0.0
+
+
+def test_the_shares_of_a_run_add_up():
+    seconds = dict(zip((end_to_end.WHOLE, end_to_end.DATA), (20.0, 1.0), strict=True))
+    seconds |= {end_to_end.DISCOVERY: 2.0, end_to_end.GRAPHS: 3.0, end_to_end.DEALT: 1.0}
+    seconds |= {end_to_end.TRAINING: 13.0, end_to_end.BARE: 9.0}
+    raced = [harness.Result("demo", {}, name, "runs", 1.0, seconds=[took]) for name, took in seconds.items()]
+    [found] = end_to_end.shares(raced)
+    wanted = {"discovery": 0.1, "exchange": 0.1, "training": 0.4, "evaluation": 0.2, "data": 0.05, "the rest": 0.15}
+    assert found == pytest.approx(wanted)
+    assert "training 40.0 % (40.0 to 40.0)" in end_to_end.note_of([found])
+
+
+class Answers:
+    """Stands for a process with some devices; `wrong` of its runs differ."""
+
+    def __init__(self, devices, wrong=0):
+        self.devices, self.wrong = devices, wrong
+
+    def ask(self, work, runs, digests=False):
+        return [f"other {run}" if run < self.wrong else f"{work} {run}" for run in range(runs)]
+
+
+def test_runs_that_depend_on_the_devices_stop_the_scaling_benchmark():
+    assert "bitwise equal on 1, 2" in scaling.check([Answers(1), Answers(2)], scaling.TOY)
+    with pytest.raises(RuntimeError, match="on 2 CPU devices are not"):
+        scaling.check([Answers(1), Answers(2, wrong=1)], scaling.TOY)
+
+
+def test_scaling_goes_up_to_the_cores_and_needs_two():
+    assert [scaling.counts(cores) for cores in (1, 2, 3, 4, 12)] == [
+        [1, 2],
+        [1, 2],
+        [1, 2],
+        [1, 2, 4],
+        [1, 2, 4, 8],
+    ]
+    case = {"work": "training", "runs": 4}
+    raced = [
+        harness.Result("demo", case, name, "runs", 1.0, seconds=[took]) for name, took in (("1", 2.0), ("2", 1.0))
+    ]
+    assert scaling.target_of(raced, 2).met
+    assert scaling.target_of(raced, 1).met is None
+
+
 @pytest.mark.slow
 def test_every_script_runs_at_its_toy_size(tmp_path):
     command = [sys.executable, "-m", "benchmarks", "--toy", "--out", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1200)
     assert done.returncode == 0, done.stderr
     assert "targets" in done.stdout
     files = {path.stem: path.read_text().splitlines() for path in tmp_path.glob("*.jsonl")}
-    assert set(files) == {"discovery", "convolution", "federated"}
+    assert set(files) == {"discovery", "convolution", "federated", "end_to_end", "sweep", "scaling"}
     for lines in files.values():
         for line in map(json.loads, lines):
             assert line["machine"]["versions"]["jax"] == jax.__version__

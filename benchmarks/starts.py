@@ -1,0 +1,122 @@
+"""Seconds until the first run of a fresh process is there: nothing compiled before, and read from the cache."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import Report, Result, Target, ratio
+
+FIRST, SECOND, SLOW = "first start", "second start, cache", "first start, XLA's last level too"
+ROOT = Path(__file__).parent.parent
+LEVEL = "--xla_backend_optimization_level"
+
+
+@dataclass(frozen=True)
+class Start:
+    """One process, from its start to its end.
+
+    Attributes:
+        wall: seconds in all.
+        call: seconds of `d2djax.run`.
+        compiling: seconds of it in tracing, lowering and compiling, each moment counted once.
+        xla: seconds of it in XLA.
+    """
+
+    wall: float
+    call: float
+    compiling: float
+    xla: float
+
+
+def start(settings: dict[str, Any], cache: Path | None, flags: str = "") -> Start:
+    """Starts a process that runs once.
+
+    Args:
+        settings: fields of its config.
+        cache: folder of compiled programs; none: without a cache.
+        flags: of XLA, besides those of this process.
+
+    Raises:
+        RuntimeError: it fails; the last line of what it says.
+    """
+    # A level of optimisation that is set here, as the tests do, would keep the package from choosing its own.
+    inherited = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if not flag.startswith(LEVEL)]
+    environment = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
+    environment |= {"XLA_FLAGS": " ".join([*inherited, flags]).strip()}
+    environment |= {"D2DJAX_CACHE": "0"} if cache is None else {"JAX_COMPILATION_CACHE_DIR": str(cache)}
+    if cache is not None:
+        environment.pop("D2DJAX_CACHE", None)
+    command = [sys.executable, "-m", "benchmarks.start_up", json.dumps(settings)]
+    began = time.perf_counter()
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    wall = time.perf_counter() - began
+    if done.returncode:
+        raise RuntimeError(f"a fresh process fails: {(done.stderr.splitlines() or ['no word'])[-1]}")
+    said = json.loads(done.stdout.splitlines()[-1])
+    return Start(wall, said["call"], said["compiling"], said["XLA"])
+
+
+def starts(settings: dict[str, Any], repeats: int, slow: bool, flags: str = "") -> dict[str, list[Start]]:
+    """Starts in turn, by name; the second of a round finds what the first one compiled.
+
+    Args:
+        settings: fields of the config of all.
+        repeats: rounds.
+        slow: also with XLA's last level of optimisation, which d2djax leaves out on a CPU.
+        flags: of XLA, for the others.
+    """
+    found: dict[str, list[Start]] = {}
+    for turn in range(repeats):
+        print(f"end_to_end: fresh processes, round {turn + 1} of {repeats}", file=sys.stderr, flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            ways = {FIRST: (Path(folder), flags), SECOND: (Path(folder), flags)}
+            if slow:
+                ways[SLOW] = (None, f"{LEVEL}=3")
+            for name, way in ways.items():
+                found.setdefault(name, []).append(start(settings, *way))
+    return found
+
+
+def report(name: str, settings: dict[str, Any], repeats: int, slow: bool, most: float, flags: str = "") -> Report:
+    """Wall times of the starts as results, what they compile as notes and a target.
+
+    Args:
+        name: of the benchmark.
+        settings: fields of the config.
+        repeats: rounds.
+        slow: see `starts`.
+        most: seconds that the first start may compile.
+        flags: see `starts`.
+    """
+    found, case = starts(settings, repeats, slow, flags), {"fresh process": "1 run, default network"}
+    middle = lambda some, field: statistics.median(getattr(one, field) for one in some)  # noqa: E731
+    results = [
+        Result(
+            *(name, case, way, "starts", 1.0, [one.wall for one in some]),
+            compile_seconds=middle(some, "compiling"),
+        )
+        for way, some in found.items()
+    ]
+    notes = [
+        f"{name}: {way}: {middle(some, 'wall'):.1f} s in all, {middle(some, 'call'):.1f} s in d2djax.run, "
+        f"of which {middle(some, 'compiling'):.1f} s compiling ({middle(some, 'xla'):.1f} s in XLA)"
+        for way, some in found.items()
+    ]
+    gain, spread = ratio(results[1], results[0])
+    if gain is not None and spread is not None:
+        notes.append(
+            f"{name}: with the cache a process ends {gain:.2f} times as fast ({spread[0]:.2f} to {spread[1]:.2f})"
+        )
+    compiling = [one.compiling for one in found[FIRST]]
+    what = "seconds that the first start compiles, default network and methods"
+    middle_of_all, around = statistics.median(compiling), (min(compiling), max(compiling))
+    return Report(results, [Target(name, what, most, middle_of_all, at_most=True, spread=around)], notes)
