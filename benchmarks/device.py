@@ -16,8 +16,8 @@ import numpy as np
 import d2djax
 from benchmarks.__main__ import main
 from benchmarks.harness import Contestant, Report, Result, compiled, race
-from d2djax.batch import as_numbers, make_plan, map_runs
-from d2djax.config import Config
+from d2djax.batch import make_plan, map_runs
+from d2djax.config import Config, as_numbers
 from d2djax.data import Dataset
 from d2djax.discovery import discover
 from d2djax.federated import Recipe, train

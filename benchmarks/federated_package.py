@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.federated_numpy import NUM_CLASSES, Model, Problem
 from d2djax import Config, validate
-from d2djax.batch import as_numbers
+from d2djax.config import as_numbers
 from d2djax.federated import Learning, Recipe, train
 from d2djax.models import MLP
 from d2djax.points import Points, inputs

@@ -19,8 +19,8 @@ import numpy as np
 from benchmarks.federated_numpy import Setting, make_problem
 from benchmarks.federated_package import one_run, share
 from d2djax import batch
-from d2djax.batch import as_numbers, map_runs
-from d2djax.config import Config
+from d2djax.batch import map_runs
+from d2djax.config import Config, as_numbers
 from d2djax.discovery import discover
 from d2djax.network import make_network
 from d2djax.rng import run_key

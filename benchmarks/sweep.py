@@ -19,8 +19,8 @@ from benchmarks.device import images
 from benchmarks.discovery import draw_networks, one_run, setting
 from benchmarks.harness import Contestant, Report, Target, peak_process_bytes, race, ratio
 from d2djax import batch, runs
-from d2djax.batch import as_numbers, make_plan, map_runs
-from d2djax.config import Config, stack_configs
+from d2djax.batch import make_plan, map_runs
+from d2djax.config import Config, as_numbers, stack_configs
 from d2djax.data import Dataset
 from d2djax.design import Design, make_design
 from d2djax.progress import Tally

@@ -16,6 +16,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from d2djax.machine import memory_bytes
+from d2djax.packing import abstract, pack, packed_shapes, unpack
 
 Tree = Any
 MEMORY_SHARE = 0.6
@@ -84,13 +85,6 @@ def _on_one_device(one: Callable, width: int, items: Tree, num_blocks: jax.Array
     return jax.lax.fori_loop(0, num_blocks[0], step, empty)
 
 
-def _abstract(tree: Tree, rows: int | None = None) -> tuple[Any, tuple]:
-    """Structure, and (shape, kind) of each leaf, hashable; with `rows`, that many of each leaf's rows."""
-    leaves, structure = jax.tree.flatten(tree)
-    start = (lambda shape: shape) if rows is None else (lambda shape: (rows, *shape[1:]))
-    return structure, tuple((start(np.shape(leaf)), np.dtype(leaf.dtype)) for leaf in leaves)
-
-
 def _concrete(abstract: tuple[Any, tuple], sharding: NamedSharding | None) -> Tree:
     structure, leaves = abstract
     return structure.unflatten([jax.ShapeDtypeStruct(*leaf, sharding=sharding) for leaf in leaves])
@@ -118,30 +112,28 @@ def _result_of(function: Callable, static: Any, shared: tuple, item: tuple) -> T
 
 def result_shapes(function: Callable, shared: Tree, items: Tree, static: Any = None) -> Tree:
     """Shape and kind of the result of one run, without computing or compiling; arguments as of `map_runs`."""
-    return _result_of(function, static, _abstract(shared), _abstract(items, rows=1))
+    return _result_of(function, static, abstract(shared), abstract(items, rows=1))
 
 
 # Programs by what they compute; a sweep uses few, and one that is not in use any more may go.
 @lru_cache(maxsize=64)
 def _plan(function: Callable, static: Any, mesh: Mesh, shared: tuple, item: tuple, width: int) -> Plan:
-    """Compiles a program for runs of one kind; `shared` and `item` (of one row) as `_abstract` gives them."""
+    """Compiles a program for runs of one kind; `shared` and `item` (of one row) as `abstract` gives them."""
     inner = _jitted(function, static)
     result = _result_of(function, static, shared, item)
-    structure, leaves = item
-    row_bytes = sum(int(np.prod(shape)) * dtype.itemsize for shape, dtype in leaves)
+    row_bytes = sum(int(np.prod(shape)) * dtype.itemsize for shape, dtype in item[1])
     row_bytes += sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(result))
     blocks = int(np.clip(MOST_CALL_BYTES // (width * max(1, row_bytes)), 1, MOST_BLOCKS))
-    rows = mesh.size * width * blocks
-    items = (structure, tuple(((rows, *shape[1:]), dtype) for shape, dtype in leaves))
     # The runs are independent, so nothing needs checking across devices.
     specs = {"in_specs": (REPLICATED, SPLIT, SPLIT), "out_specs": SPLIT, "check_vma": False}
 
     def runs(shared: Tree, items: Tree, num_blocks: jax.Array) -> Tree:
-        return _on_one_device(lambda one: inner(shared, one), width, items, num_blocks)
+        return _on_one_device(lambda one: inner(shared, unpack(one, item)), width, items, num_blocks)
 
     whole, split = NamedSharding(mesh, REPLICATED), NamedSharding(mesh, SPLIT)
     counts = jax.ShapeDtypeStruct((mesh.size,), np.int32, sharding=split)
-    arguments = (_concrete(shared, whole), _concrete(items, split), counts)
+    rows = [jax.ShapeDtypeStruct(*one, sharding=split) for one in packed_shapes(item, mesh.size * width * blocks)]
+    arguments = (_concrete(shared, whole), rows, counts)
     program = jax.jit(jax.shard_map(runs, mesh=mesh, **specs)).lower(*arguments).compile(_compiler_options())
     sizes = program.memory_analysis()
     parts = (sizes.argument_size_in_bytes, sizes.output_size_in_bytes, sizes.temp_size_in_bytes) if sizes else ()
@@ -162,7 +154,7 @@ def memory_limit() -> int:
 
 def _kind(function: Callable, shared: Tree, items: Tree, static: Any) -> tuple:
     """All that sets the programs of a call of `map_runs` apart from others but their width."""
-    return function, static, make_mesh(), _abstract(shared), _abstract(items, rows=1)
+    return function, static, make_mesh(), abstract(shared), abstract(items, rows=1)
 
 
 def make_plan(
@@ -268,14 +260,14 @@ def map_runs(
         ValueError: `width` is under 1.
     """
     mesh, shared, items = make_mesh(), share(shared), jax.tree.map(np.asarray, items)
-    plan = make_plan(function, shared, items, static, width=width)
+    packed, plan = pack(items), make_plan(function, shared, items, static, width=width)
     announce(plan)
     size, done, blocks, results = jax.tree.leaves(items)[0].shape[0], 0, 1, None
     while done < size:
         numbers = np.arange(done, min(size, done + blocks * plan.width * mesh.size))
         started = time.perf_counter()
         try:
-            part, num_blocks, wanted = _spread(items, numbers, plan, mesh)
+            part, num_blocks, wanted = _spread(packed, numbers, plan, mesh)
             found = plan.program(shared, part, num_blocks)
             if results is None:
                 results = jax.tree.map(lambda leaf: np.empty((size, *leaf.shape[1:]), leaf.dtype), found)
@@ -293,8 +285,3 @@ def map_runs(
         done += numbers.size
         advance(numbers.size)
     return results
-
-
-def as_numbers(config: Tree) -> Tree:
-    """Turns the numeric leaves of a config into arrays, so that no new value compiles anew."""
-    return jax.tree.map(jnp.asarray, config)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 
@@ -229,3 +230,8 @@ def stack_configs(configs: Sequence[Config]) -> Config:
         return np.array(values, np.int32 if all(isinstance(value, int) for value in values) else np.float32)
 
     return jax.tree.map(stacked, *configs)
+
+
+def as_numbers(config: Config) -> Config:
+    """Turns the numbers of a config into arrays, so that no new value compiles anew."""
+    return jax.tree.map(jnp.asarray, config)

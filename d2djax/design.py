@@ -86,7 +86,7 @@ class Design:
                 setup, configs, self.seeds[runs[rows]], shown, trains=self.trains, width=width, announce=announce
             )
             # The one traced number that is read here; the bits of all uploads may pass what 32 bits hold.
-            config = replace(setup.config, num_stragglers=configs.num_stragglers.astype(np.int64))
+            config = replace(setup.config, num_stragglers=np.asarray(configs.num_stragglers, np.int64))
             part = results.variables(config, graphs, learning, setup.sizes.num_parameters)
             self._put(found, part, rows, points.size, setup)
         return found

@@ -114,7 +114,9 @@ def check_same(path: Path, wanted: dict[str, Any]) -> None:
     try:
         found = json.loads(str(zarr.open_group(path, mode="r").attrs["manifest"]))
     except (OSError, KeyError, ValueError):
-        raise ValueError(f"{path}: there is something here that is not a sweep; choose another folder") from None
+        found = None
+    if not isinstance(found, dict):
+        raise ValueError(f"{path}: there is something here that is not a sweep; choose another folder")
     different = differences(found, wanted)
     if different:
         raise ValueError(f"{path}: results of another sweep are here ({different}); choose another folder")

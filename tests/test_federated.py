@@ -12,7 +12,7 @@ import oracle
 import pytest
 
 from d2djax import evaluation, federated, sampling
-from d2djax.batch import as_numbers
+from d2djax.config import as_numbers
 from d2djax.points import Points, arrange
 from d2djax.rng import Stream, at, run_key
 from d2djax.transfer import Holding

@@ -1,0 +1,52 @@
+"""Settings of many runs as few arrays: a config has forty numbers, and every array of a program has its cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+Tree = Any
+
+
+def _kinds(leaves: Sequence[tuple[tuple[int, ...], np.dtype]]) -> dict[np.dtype, list[int]]:
+    """Places of the leaves that are one number for each item, by kind of number."""
+    kinds: dict[np.dtype, list[int]] = {}
+    for place, (shape, dtype) in enumerate(leaves):
+        if len(shape) == 1:
+            kinds.setdefault(dtype, []).append(place)
+    return kinds
+
+
+def abstract(tree: Tree, rows: int | None = None) -> tuple[Any, tuple]:
+    """Structure, and (shape, kind) of each leaf, hashable; with `rows`, as if it had that many rows."""
+    leaves, structure = jax.tree.flatten(tree)
+    start = (lambda shape: shape) if rows is None else (lambda shape: (rows, *shape[1:]))
+    return structure, tuple((start(np.shape(leaf)), np.dtype(leaf.dtype)) for leaf in leaves)
+
+
+def packed_shapes(item: tuple[Any, tuple], rows: int) -> list[tuple[tuple[int, ...], np.dtype]]:
+    """Shapes and kinds of what `pack` makes of items like `item`, which is what `abstract` gives."""
+    together = [((rows, len(places)), dtype) for dtype, places in _kinds(item[1]).items()]
+    return together + [((rows, *shape[1:]), dtype) for shape, dtype in item[1] if len(shape) > 1]
+
+
+def pack(items: Tree) -> list[np.ndarray]:
+    """Items as few arrays with a leading axis of items: the numbers of each kind in one, then all other leaves."""
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(items)]
+    kinds = _kinds([(leaf.shape, leaf.dtype) for leaf in leaves])
+    together = [np.stack([leaves[place] for place in places], axis=1) for places in kinds.values()]
+    return together + [leaf for leaf in leaves if leaf.ndim > 1]
+
+
+def unpack(packed: Sequence[jax.Array], item: tuple[Any, tuple]) -> Tree:
+    """One item, from one row of each array that `pack` made; `item` is what `abstract` gives of the items."""
+    structure, leaves = item
+    kinds = _kinds(leaves)
+    found: dict[int, jax.Array] = {}
+    for row, places in zip(packed, kinds.values(), strict=False):
+        found |= {place: row[number] for number, place in enumerate(places)}
+    others = iter(packed[len(kinds) :])
+    return structure.unflatten([found[place] if place in found else next(others) for place in range(len(leaves))])
