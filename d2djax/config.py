@@ -205,15 +205,16 @@ def initial_value(config: Config, num_classes: int) -> Any:
     return most + config.gamma * (most + config.alpha_budget * config.cluster_budget)
 
 
-# Numbers that only training reads, and those that only the search for a graph and its worth do: what differs in
-# these alone is not computed again elsewhere. Names that are missing cost time, never a result.
+# Numbers that training reads, all of them, and numbers that the search for a graph reads but not the network: what
+# differs in numbers that a stage does not read is not computed again in it.
 TRAINING_NUMBERS = frozenset({"learning_rate", "server_learning_rate", "proximal_weight", "num_stragglers"})
 GRAPH_NUMBERS = frozenset(
     {
         *("min_classes", "score_fraction", "stay_probability"),
         *("temperature", "initial_value", "alpha_diversity", "alpha_outage", "alpha_budget", "gamma"),
         *("bandwidth", "d2d_power", "d2s_power", "amplifier_efficiency", "circuit_power", "receive_power"),
-        "d2s_distance_ratio",
+        # The energy of the uploads, which is reckoned with the graphs, is that of all who take part.
+        *("d2s_distance_ratio", "num_stragglers"),
     }
 )
 

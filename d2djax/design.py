@@ -185,7 +185,9 @@ def lay_out_store(design: Design, manifest: dict[str, Any], shards: int = 1) -> 
         found |= results.variables(setup.config, zeros[0], zeros[1], setup.sizes.num_parameters)
     coordinates = {name: (dim, _values(values), {}) for name, (dim, values) in design.axes.coordinates.items()}
     coordinates["run"] = ("run", design.seeds, {"long_name": "seed"})
-    coordinates |= {name: (name, *rest) for name, rest in design.coordinates.items()}
+    # Runs that do not train have no rounds.
+    used = {dim for dims_, *_ in found.values() for dim in dims_}
+    coordinates |= {name: (name, *rest) for name, rest in design.coordinates.items() if name in used}
     return store.Layout(
         dims=dims,
         chunk=store.chunk_lengths(dims, _most_runs(design, shards)),

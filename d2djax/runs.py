@@ -188,7 +188,7 @@ def compute(
     matters = (seeds, numbers(GRAPH_NUMBERS | TRAINING_NUMBERS, False))
     networks = once("network", network_of, None, runs, None, matters)
     sizes = setup.sizes
-    matters = (seeds, numbers(TRAINING_NUMBERS, False))
+    matters = (seeds, numbers(TRAINING_NUMBERS - GRAPH_NUMBERS, False))
     graphs = once("discovery", graphs_of, None, runs | {"network": networks}, sizes, matters)
     if not trains:
         return graphs, None

@@ -84,6 +84,11 @@ def sweep(
     decided = _agree(lambda: _open(layout, path, manifest, alone=part[1] == 1), size + len(design))
     layout = replace(layout, chunk=tuple(int(length) for length in decided[:size]))
     _fill(design, layout, path, decided[size:] > 0, part, console if jax.process_index() == 0 else None, width)
+    if jax.process_count() > 1:
+        from jax.experimental import multihost_utils
+
+        # The others wait until the first has written the last chunk.
+        multihost_utils.sync_global_devices(str(path))
     return results.read(path)
 
 

@@ -203,7 +203,7 @@ def test_numbers_are_read_only_where_runs_think_so(tiny_config, tiny_dataset, se
     assert not of_graphs & (TRAINING_NUMBERS - GRAPH_NUMBERS)
     assert of_training <= TRAINING_NUMBERS
     # Not vacuous.
-    assert {"rate", "field_size"} <= of_network and {"alpha_outage", "d2s_distance_ratio"} <= of_graphs
+    assert {"rate", "field_size"} <= of_network and {"alpha_outage", "min_classes"} <= of_graphs
     assert {"learning_rate", "num_stragglers"} <= of_training
     assert ("proximal_weight" in of_training) == (config.scheme == "fedprox")
     assert ("server_learning_rate" in of_training) == (server is not None)

@@ -132,10 +132,10 @@ def whole(only_none, tiny_dataset, tmp_path_factory):
     return compute
 
 
-@pytest.mark.parametrize("devices", [2, 4])
+@pytest.mark.parametrize("devices", [pytest.param(2, marks=pytest.mark.slow), 4])
 def test_devices_change_nothing(start, whole, tmp_path, devices):
-    ended(start(tmp_path, devices=devices, seeds=3, training=True))
-    same(tmp_path, whole(3, True))
+    ended(start(tmp_path, devices=devices))
+    same(tmp_path, whole())
 
 
 def test_two_shards_started_together_are_one_sweep(start, whole, tmp_path):
@@ -157,6 +157,7 @@ def test_two_shards_started_together_are_one_sweep(start, whole, tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["results.zarr"]
 
 
+@pytest.mark.slow
 def test_two_controllers_are_one_sweep(start, whole, tmp_path):
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
@@ -171,10 +172,10 @@ def test_what_the_first_of_two_controllers_refuses_stops_both(start, whole, tmp_
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{one.getsockname()[1]}"
-    processes = [start(whole(3, True), seeds=3, processes=(address, 2, number)) for number in (0, 1)]
+    processes = [start(whole(), seeds=3, processes=(address, 2, number)) for number in (0, 1)]
     errors = [process.communicate(timeout=120)[1] for process in processes]
     assert all(process.returncode for process in processes)
-    assert "training: true there, false now" in errors[0]
+    assert "seeds: [0, 1, 2, 3, 4, 5, 6, 7] there, [0, 1, 2] now" in errors[0]
 
 
 def kill(start, whole, tmp_path, seeds, delays):
