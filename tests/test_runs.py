@@ -157,7 +157,7 @@ def test_results_without_rl_have_no_episodes(found_none):
 @pytest.mark.parametrize("partition", ["dirichlet", "shards", "iid"])
 def test_every_partition_runs_from_end_to_end(tiny_config, tiny_dataset, partition):
     config = replace(tiny_config, partition=partition, concentration=0.2, methods=("none", "rl", "pooled"))
-    results = d2djax.run(config, 2, data=tiny_dataset, progress=False)
+    results = d2djax.run(config, 2, data=tiny_dataset, recipe=d2djax.Recipe(Linear()), progress=False)
     assert (results["status"] == 0).all()
     before, after = results["counts_before"], results["counts"]
     np.testing.assert_array_equal(before.sum("device"), np.full((2, 5), 48))
