@@ -85,7 +85,7 @@ def check_range(name: str, values: Range) -> None:
         raise ValueError(f"axis {name} must go from a number to a larger one; got {values}")
     if isinstance(values, LogUniform) and values.low <= 0:
         raise ValueError(f"axis {name} must begin above 0 to be drawn by its logarithm; got {values}")
-    if _is_whole(name) and math.ceil(values.low) > math.floor(values.high):
+    if is_whole(name) and math.ceil(values.low) > math.floor(values.high):
         raise ValueError(f"axis {name} must have a whole number between its limits; got {values}")
 
 
@@ -123,12 +123,13 @@ def random_points(ranges: Mapping[str, Range], count: int, seed: int = 0) -> lis
         check_name(name)
         check_range(name, values)
     return [
-        {name: values.draw(rng, _is_whole(name)) for name, values in ranges.items()}
+        {name: values.draw(rng, is_whole(name)) for name, values in ranges.items()}
         for rng in (np.random.default_rng((seed, number)) for number in range(count))
     ]
 
 
-def _is_whole(name: str) -> bool:
+def is_whole(name: str) -> bool:
+    """Whether a setting is a whole number."""
     return isinstance(getattr(Config, name), int)
 
 

@@ -20,7 +20,7 @@ from d2djax.axes import Axes, Point, by_program, lay_out
 from d2djax.config import Config, stack_configs
 from d2djax.data import Dataset
 from d2djax.federated import Recipe
-from d2djax.runs import Setup, check_seeds, compute, result_shapes, set_up
+from d2djax.runs import Setup, check_seeds, compute, result_shapes, set_up, with_classes_of
 
 
 @dataclass(frozen=True)
@@ -119,9 +119,7 @@ def make_design(
     like: Sequence[Setup] = (),
 ) -> Design:
     """Checks all of a sweep and gets its data, if no setup in `like` has it; all else as of `sweep`."""
-    if data is not None and config.num_classes == 0:
-        config = replace(config, num_classes=data.num_classes)
-    run_seeds, laid = check_seeds(seeds), lay_out(config, axes)
+    run_seeds, laid = check_seeds(seeds), lay_out(with_classes_of(config, data), axes)
     groups = by_program(laid.configs)
     setups: list[Setup] = []
     for numbers in groups:

@@ -25,6 +25,11 @@ Advance = Callable[[int], None]
 Stage = Callable[[int], AbstractContextManager[Advance]]
 
 
+def errors() -> Console:
+    """Standard error as all messages for people are written to it."""
+    return Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+
+
 def clock(seconds: float) -> str:
     """Seconds as `m:ss`."""
     return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
-from rich.console import Console
 
 from d2djax import batch, machine, results
 from d2djax.batch import Plan, map_runs
@@ -20,7 +19,7 @@ from d2djax.federated import Learning, Recipe
 from d2djax.models import check_model, make_model
 from d2djax.network import Network, make_network
 from d2djax.points import Points, arrange, check_fits, windows_per_key
-from d2djax.progress import Stage, announcer, stage
+from d2djax.progress import Stage, announcer, errors, stage
 from d2djax.rng import run_key
 from d2djax.simulation import Graphs, Sizes, exchange_and_train, find_graphs, moves, sizes_of
 from d2djax.validation import validate
@@ -68,6 +67,11 @@ class Setup:
         return sizes_of(self.points, self.recipe)
 
 
+def with_classes_of(config: Config, data: Dataset | None) -> Config:
+    """The config with the number of classes of a data set of one's own, where it does not say one."""
+    return replace(config, num_classes=data.num_classes) if data is not None and config.num_classes == 0 else config
+
+
 def _reads_like(first: Config, second: Config) -> bool:
     """Whether two configs read the same data set."""
     of = lambda config: (config.dataset, config.data_dir, config.min_snr, windows_per_key(config))  # noqa: E731
@@ -81,9 +85,7 @@ def set_up(config: Config, data: Dataset | None, recipe: Recipe | None, like: Se
         ValueError: a setting is out of its range, or a class has too few points.
         DataError: the data set cannot be read.
     """
-    if data is not None and config.num_classes == 0:
-        config = replace(config, num_classes=data.num_classes)
-    config = validate(config)
+    config = validate(with_classes_of(config, data))
     recipe = Recipe(make_model(config)) if recipe is None else recipe
     same = [one for one in like if data is not None or _reads_like(one.config, config)]
     dataset = same[0].dataset if same else load_dataset(config) if data is None else data
@@ -252,7 +254,7 @@ def run(
         DataError: the data set cannot be read.
     """
     started = time.perf_counter()
-    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True) if progress else None
+    console = errors() if progress else None
     run_seeds = check_seeds(seeds)
     setup = set_up(config or Config(), data, recipe)
     dataset, config = setup.dataset, setup.config

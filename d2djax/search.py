@@ -11,16 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from rich.console import Console
 
 from d2djax import results, store
-from d2djax.axes import Choice, LogUniform, Range, check_name, check_range
+from d2djax.axes import Choice, LogUniform, Range, check_name, check_range, is_whole
 from d2djax.config import Config
 from d2djax.data import Dataset
 from d2djax.design import Design, make_design
 from d2djax.federated import Recipe
-from d2djax.progress import Tally, live
-from d2djax.runs import Setup, check_seeds
+from d2djax.progress import Tally, errors, live
+from d2djax.runs import Setup, check_seeds, with_classes_of
 from d2djax.sweep import stages_of
 from d2djax.validation import validate
 
@@ -63,7 +62,7 @@ def _distribution(name: str, values: Range) -> optuna.distributions.BaseDistribu
     if isinstance(values, Choice):
         return CategoricalDistribution(values.values)
     is_log = isinstance(values, LogUniform)
-    if isinstance(getattr(Config, name), int):
+    if is_whole(name):
         return IntDistribution(int(np.ceil(values.low)), int(np.floor(values.high)), log=is_log)
     return FloatDistribution(values.low, values.high, log=is_log)
 
@@ -259,7 +258,7 @@ def search(
     if method not in config.methods:
         raise ValueError(f"method must be one of config.methods, {', '.join(config.methods)}; got {method!r}")
     config, trains = replace(config, methods=(method,)), any(OBJECTIVES[name][3] for name in names)
-    config = validate(replace(config, num_classes=data.num_classes) if data is not None else config)
+    config = validate(with_classes_of(config, data))
     about = {
         "objectives": list(names),
         "ranges": {name: repr(values) for name, values in (ranges or {}).items()},
@@ -269,7 +268,7 @@ def search(
     }
     study = open_study(Path(out), [OBJECTIVES[name][0] for name in names], json.loads(json.dumps(about)))
     done = len(_finished(study))
-    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True) if progress else None
+    console = errors() if progress else None
     setups: tuple[Setup, ...] = ()
     with live(console) as show:
         tally = Tally(show, (trials - done) * len(run_seeds), "training" if trains else "discovery")

@@ -78,9 +78,8 @@ def create(layout: Layout, path: Path) -> None:
         empty.to_zarr(temporary / "store", mode="w-", zarr_format=3, consolidated=False)
         group = zarr.open_group(temporary / "store", mode="r+")
         marks = {DONE: (tuple(layout.dims), np.dtype(np.int8), {"long_name": "1: this run is finished"})}
+        by_dim = dict(zip(layout.dims, layout.chunk, strict=True))
         for name, (dims, kind, attributes) in (layout.variables | marks).items():
-            inside = zip(layout.dims, layout.chunk, strict=True)
-            by_dim = dict(inside)
             array = group.create_array(
                 name,
                 shape=tuple(layout.length(dim) for dim in dims),
@@ -133,8 +132,7 @@ def _flat(manifest: dict[str, Any]) -> dict[str, Any]:
     """Entries of entries as entries, so that a difference names the setting."""
     found: dict[str, Any] = {}
     for name, value in manifest.items():
-        inner = value.items() if isinstance(value, dict) else ()
-        found |= {f"{name}.{key}": one for key, one in inner} if isinstance(value, dict) else {name: value}
+        found |= {f"{name}.{key}": one for key, one in value.items()} if isinstance(value, dict) else {name: value}
     return found
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
+from jax.experimental import multihost_utils
 from rich.console import Console
 
 from d2djax import results, store
@@ -18,7 +19,7 @@ from d2djax.config import Config
 from d2djax.data import Dataset
 from d2djax.design import Design, lay_out_store, make_design, manifest_of
 from d2djax.federated import Recipe
-from d2djax.progress import Stage, Tally, announcer, live
+from d2djax.progress import Stage, Tally, announcer, errors, live
 from d2djax.runs import Setup
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def sweep(
         OSError: the results cannot be written; what was written stays.
     """
     part = _check_shard(shard)
-    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True) if progress else None
+    console = errors() if progress else None
     design = make_design(config or Config(), axes, seeds, data, recipe, training)
     path, manifest = Path(out) / "results.zarr", manifest_of(design)
     layout = lay_out_store(design, manifest, part[1])
@@ -85,8 +86,6 @@ def sweep(
     layout = replace(layout, chunk=tuple(int(length) for length in decided[:size]))
     _fill(design, layout, path, decided[size:] > 0, part, console if jax.process_index() == 0 else None, width)
     if jax.process_count() > 1:
-        from jax.experimental import multihost_utils
-
         # The others wait until the first has written the last chunk.
         multihost_utils.sync_global_devices(str(path))
     return results.read(path)
@@ -108,8 +107,6 @@ def _agree(decide: Callable[[], np.ndarray], size: int) -> np.ndarray:
     """What the first of several processes decides, in all of them; where it fails, none goes on."""
     if jax.process_count() == 1:
         return decide()
-    from jax.experimental import multihost_utils
-
     decided, error = np.full(size, -1, np.int32), None
     if jax.process_index() == 0:
         try:
