@@ -1,4 +1,4 @@
-"""The command line: `d2djax run`, `sweep`, `search`, `download`, `info`."""
+"""The command line: `d2djax run`, `sweep`, `search`, `figure`, `download`, `info`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import json
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import tyro
 from rich.console import Console
@@ -16,111 +15,8 @@ from rich.table import Table
 
 from d2djax import machine
 from d2djax.arguments import axes, config_text, ranges_of, shard, with_config_file
-from d2djax.config import Config, Method
+from d2djax.options import Download, Figure, Info, Run, Search, Sweep
 from d2djax.validation import validate
-
-
-@dataclass(frozen=True)
-class Run:
-    """Simulate a setting for several seeds; print a table; save data and figures.
-
-    Attributes:
-        config: Every setting of a run.
-        seeds: Number of runs; their seeds are first_seed, first_seed + 1, ...
-        first_seed: Seed of the first run.
-        out: Folder for results.zarr, config.toml, manifest.json and the figures.
-        require_gpu: Stop if JAX found no GPU or TPU.
-    """
-
-    config: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
-    seeds: int = 4
-    first_seed: int = 0
-    out: Path = Path("results")
-    require_gpu: bool = False
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """Simulate every point of a grid, or points drawn at random, for many seeds; goes on where it was stopped.
-
-    Attributes:
-        config: Every setting of a run; those on an axis are left to it.
-        axis: NAME=VALUE,VALUE,... for a grid; or NAME=uniform:LOW:HIGH, NAME=log:LOW:HIGH. Once for each axis.
-        random: Draw this many points instead of taking all of the grid.
-        draw_seed: Seed of these draws.
-        seeds: Number of runs of each point; their seeds are first_seed, first_seed + 1, ...
-        first_seed: Seed of the first run.
-        out: Folder for results.zarr.
-        training: Train after the graphs are found; --no-training ends with them.
-        shard: 3/16: compute the third of 16 parts; by default what Slurm says, else all.
-        distributed: Work on one program together with the other processes of this job.
-        coordinator: HOST:PORT of the first of these processes; empty: found by JAX.
-        processes: How many they are; 0: found by JAX.
-        process: Number of this one, from 0; -1: found by JAX.
-        require_gpu: Stop if JAX found no GPU or TPU.
-    """
-
-    config: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
-    axis: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    random: int = 0
-    draw_seed: int = 0
-    seeds: int = 4
-    first_seed: int = 0
-    out: Path = Path("sweep")
-    training: bool = True
-    shard: str = ""
-    distributed: bool = False
-    coordinator: str = ""
-    processes: int = 0
-    process: int = -1
-    require_gpu: bool = False
-
-
-@dataclass(frozen=True)
-class Search:
-    """Search for good settings with Optuna, in batches of trials; goes on where it was stopped.
-
-    Attributes:
-        config: Every setting of a run; those that are sought are left to the search.
-        axis: NAME=uniform:LOW:HIGH, NAME=log:LOW:HIGH or NAME=VALUE,VALUE,... Once for each setting that is sought.
-        objective: accuracy, final_accuracy, reward, energy, reliability or points_sent; several give a Pareto set.
-        method: Method whose results count.
-        trials: Finished trials in the end.
-        batch: Trials at the same time.
-        seeds: Number of runs of each trial.
-        sampler_seed: Seed of the proposals.
-        out: Folder for journal.log, which optuna-dashboard opens, and results.zarr.
-        require_gpu: Stop if JAX found no GPU or TPU.
-    """
-
-    config: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
-    axis: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    objective: tuple[str, ...] = ("accuracy",)
-    method: Method = "rl"
-    trials: int = 64
-    batch: int = 16
-    seeds: int = 4
-    sampler_seed: int = 0
-    out: Path = Path("search")
-    require_gpu: bool = False
-
-
-@dataclass(frozen=True)
-class Download:
-    """Fetch the official files of a data set and check their hashes.
-
-    Attributes:
-        name: Data set.
-        data_dir: Folder for the files, in which runs look for them by default.
-    """
-
-    name: tyro.conf.Positional[Literal["fashion_mnist", "cifar10"]]
-    data_dir: Path = Path("~/.cache/d2djax")
-
-
-@dataclass(frozen=True)
-class Info:
-    """Print versions, devices, cores and memory."""
 
 
 def machine_line(about: dict[str, Any]) -> str:
@@ -241,6 +137,28 @@ def search_command(command: Search) -> None:
     out.print(f"saved in {command.out}: journal.log (optuna-dashboard opens it), results.zarr")
 
 
+def figure_command(command: Figure) -> None:
+    """Runs `d2djax figure`."""
+    from d2djax.figures import check_names, draw
+    from d2djax.tables import claims_table
+
+    names = check_names(command.names)
+    if command.seeds < 0:
+        raise ValueError(f"--seeds must be 0 or more; got {command.seeds}")
+    _check_folder(command.out)
+    folders = {name: getattr(command, name) or None for name in ("radioml", "cifar10", "fashion_mnist")}
+    _start(command.require_gpu, Console(stderr=True, highlight=False, markup=False, soft_wrap=True))
+    out = Console(highlight=False, markup=False, soft_wrap=True)
+    found = []
+    for picture, claims in draw(names, command.size, command.out, seeds=command.seeds or None, folders=folders):
+        out.print(f"{picture}, {picture.with_suffix('.pdf').name}, {picture.with_suffix('.json').name}")
+        found += claims
+    if found:
+        out.print(claims_table(found))
+    if command.size == "toy":
+        out.print("size toy: numbers mean nothing; images are patterns drawn in process")
+
+
 def download_command(command: Download) -> None:
     """Runs `d2djax download`."""
     from d2djax.data import download
@@ -267,6 +185,7 @@ COMMANDS = {
     "run": (Run, run_command),
     "sweep": (Sweep, sweep_command),
     "search": (Search, search_command),
+    "figure": (Figure, figure_command),
     "download": (Download, download_command),
     "info": (Info, info_command),
 }

@@ -5,14 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import matplotlib.style
 import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from d2djax.statistics import interval
 
 if TYPE_CHECKING:
     import xarray
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 # Okabe and Ito's palette: told apart by people with any common colour vision.
 COLOURS = {
@@ -35,47 +37,61 @@ CLUSTER_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E
 INTER_COLOUR = "#D55E00"
 
 
-def _figure(width: float = 4.2, height: float = 3.0) -> tuple[Figure, Axes]:
-    """A figure at the width of a paper's column; drawn without a display."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), dpi=160, layout="constrained")
-    axes = figure.add_subplot()
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure, axes
+# Text of the size of a caption at the width of a column; read when an artist is made, so around all of a drawing.
+styled = matplotlib.style.context(Path(__file__).with_name("figures.mplstyle"))
+# What is compared is drawn as a line with a band; what puts it into proportion, thin.
+COMPARED = ("none", "uniform", "rl")
 
 
-def _band(axes: Axes, x: np.ndarray, samples: np.ndarray, **style: Any) -> None:
-    """Mean over seeds with the 95 % confidence interval of the mean."""
+def panels(rows: int = 1, columns: int = 1, width: float = 3.5, height: float = 2.5, **options: Any) -> Any:
+    """A figure and its panels, [rows, columns], drawn without a display; sizes in inches."""
+    figure = Figure(figsize=(width, height))
+    return figure, figure.subplots(rows, columns, squeeze=False, **options)
+
+
+def band(axes: Axes, x: np.ndarray, samples: np.ndarray, **style: Any) -> None:
+    """Mean over seeds, [R, ...], with the 95 % confidence interval of the mean."""
     mean, low, high = interval(samples)
     (line,) = axes.plot(x, mean, **style)
     if samples.shape[0] > 1:
         axes.fill_between(x, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
 
 
+def method_lines(axes: Axes, values: xarray.DataArray, dim: str, **style: Any) -> None:
+    """One line for each method over a dimension, with bands for none, uniform and rl, and the others thin.
+
+    Args:
+        axes: where.
+        values: (run, method, dim), in any order.
+        dim: what goes along the axis.
+        style: options of all lines.
+    """
+    for method in (str(name) for name in values["method"].values):
+        one = values.sel({"method": method}).dropna(dim, how="all").transpose("run", dim)
+        look: dict[str, Any] = {"label": method, "color": COLOURS[method], "linestyle": STYLES[method]} | style
+        if method in COMPARED:
+            band(axes, one[dim].values, one.values, **look)
+        else:
+            look["linewidth"] = 0.8
+            axes.plot(one[dim].values, one.mean("run").values, **look)
+
+
+@styled
 def accuracy_curves(dataset: xarray.Dataset) -> Figure:
     """Accuracy of the global model over local steps, mean and 95 % interval over seeds, one curve per method."""
-    figure, axes = _figure()
-    for method in (str(name) for name in dataset["method"].values):
-        samples = dataset["accuracy"].sel({"method": method}).transpose("run", "round").values
-        _band(
-            axes,
-            dataset["round"].values,
-            samples,
-            label=method,
-            color=COLOURS[method],
-            linestyle=STYLES[method],
-        )
+    figure, ((axes,),) = panels()
+    method_lines(axes, dataset["accuracy"], "round")
     axes.set(xlabel="local steps", ylabel="accuracy on held-out points")
-    axes.legend(frameon=False, loc="lower right")
+    axes.legend(loc="lower right")
     return figure
 
 
+@styled
 def reward_curve(dataset: xarray.Dataset) -> Figure:
     """Mean reward while rl learns, and the mean reward of the graphs that each method ends with."""
-    figure, axes = _figure()
+    figure, ((axes,),) = panels()
     episode = dataset["episode"].values
-    _band(axes, episode, dataset["discovery_reward"].values, color=COLOURS["rl"], label="rl, while it learns")
+    band(axes, episode, dataset["discovery_reward"].values, color=COLOURS["rl"], label="rl, while it learns")
     for method in (str(name) for name in dataset["method"].values):
         if method != "pooled":
             level = dataset["graph_reward"].sel({"method": method}).mean().item()
@@ -83,7 +99,7 @@ def reward_curve(dataset: xarray.Dataset) -> Figure:
             style = "--" if method == "rl" else STYLES[method]
             axes.axhline(level, color=COLOURS[method], linestyle=style, linewidth=1, label=label)
     axes.set(xlabel="episodes", ylabel="mean total reward of the devices")
-    axes.legend(frameon=False, loc="center right")
+    axes.legend(loc="center right")
     return figure
 
 
@@ -100,6 +116,7 @@ def _arrow(axes: Axes, start: np.ndarray, end: np.ndarray, crosses: bool) -> Non
     axes.annotate("", xy=tuple(end), xytext=tuple(start), arrowprops=properties, zorder=1)
 
 
+@styled
 def graph(dataset: xarray.Dataset, *, method: str = "rl", run: int = 0, state: int | None = None) -> Figure:
     """The graph of one run on the map: colours are clusters, arrows go from transmitter to receiver.
 
@@ -112,13 +129,11 @@ def graph(dataset: xarray.Dataset, *, method: str = "rl", run: int = 0, state: i
     Returns:
         The figure; links inside a cluster are solid grey, links between clusters dashed orange.
     """
-    from matplotlib.lines import Line2D
-
     one = dataset.isel(run=run)
     state = int(one["exchange_state"]) if state is None else state
     position, cluster = one["position"].values, one["cluster"].values
     links = one["links"].sel({"method": method}).isel(state=state).values
-    figure, axes = _figure(4.2, 4.2)
+    figure, ((axes,),) = panels(height=3.7)
     for receiver, transmitter in enumerate(links):
         if receiver != transmitter:
             crosses = cluster[receiver] != cluster[transmitter]
@@ -132,7 +147,7 @@ def graph(dataset: xarray.Dataset, *, method: str = "rl", run: int = 0, state: i
         Line2D([], [], color=INTER_COLOUR, linestyle="--", label="link between clusters"),
         Line2D([], [], color=CLUSTER_COLOURS[0], marker="o", linestyle="", label="device, colour: cluster"),
     ]
-    figure.legend(handles=handles, loc="outside upper center", ncols=2, frameon=False, fontsize=8)
+    figure.legend(handles=handles, loc="outside upper center", ncols=2)
     return figure
 
 

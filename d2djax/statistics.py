@@ -32,8 +32,32 @@ def interval(samples: np.ndarray, *, level: float = 0.95) -> tuple[np.ndarray, n
     return mean, mean - half, mean + half
 
 
+def bootstrap(samples: np.ndarray, *, level: float = 0.95) -> tuple[float, float, float]:
+    """Mean over seeds and the limits of its bootstrap confidence interval (bias-corrected and accelerated).
+
+    Args:
+        samples: [R] float, finite.
+        level: share of such intervals that hold the true mean.
+
+    Returns:
+        Mean, lower and upper limit; with a single seed the limits are NaN, with equal samples all are the mean.
+    """
+    from scipy import stats
+
+    samples = np.asarray(samples, np.float64)
+    mean = float(samples.mean()) if samples.size else np.nan
+    if samples.size < 2:
+        return mean, np.nan, np.nan
+    if np.ptp(samples) == 0:
+        return mean, mean, mean
+    found = stats.bootstrap(
+        (samples,), np.mean, confidence_level=level, n_resamples=9999, rng=np.random.default_rng(0)
+    )
+    return mean, float(found.confidence_interval.low), float(found.confidence_interval.high)
+
+
 def mean_accuracy(results: xarray.Dataset) -> xarray.DataArray:
-    """Accuracy averaged over all rounds, (run, method): how fast and how high a method learns, in one number."""
+    """Area under the accuracy curve over its length, (run, method): how fast and how high a method learns."""
     return results["accuracy"].mean("round")
 
 
@@ -57,13 +81,31 @@ def paired_differences(values: xarray.DataArray, reference: str = "none") -> xar
     return difference.drop_sel(method=reference)
 
 
-def _setting(results: xarray.Dataset, name: str) -> xarray.DataArray:
+def setting(results: xarray.Dataset, name: str) -> xarray.DataArray:
     """A setting of results: that of each point where it is an axis of a sweep."""
     import xarray
 
     if name in results.coords:
         return results.coords[name]
     return xarray.DataArray(json.loads(results.attrs["manifest"])["config"][name])
+
+
+def data_of(results: xarray.Dataset) -> str:
+    """Name of the data set of results."""
+    return str(json.loads(results.attrs["manifest"])["data"]["name"])
+
+
+def aggregations_after(results: xarray.Dataset, steps: float | xarray.DataArray) -> xarray.DataArray:
+    """Aggregations in a number of local steps; FedSGD aggregates at every one."""
+    import xarray
+
+    is_gradient = setting(results, "scheme") == "fedsgd"
+    return steps / xarray.where(is_gradient, 1, setting(results, "aggregation_interval"))
+
+
+def energy_after(results: xarray.Dataset, steps: float | xarray.DataArray) -> xarray.DataArray:
+    """Joules of the exchange and of the uploads in a number of local steps, (run, method)."""
+    return results["exchange_energy"] + aggregations_after(results, steps) * results["upload_energy"]
 
 
 def cost_to_accuracy(results: xarray.Dataset, target: float | xarray.DataArray) -> xarray.Dataset:
@@ -82,12 +124,9 @@ def cost_to_accuracy(results: xarray.Dataset, target: float | xarray.DataArray) 
     """
     import xarray
 
-    is_gradient = _setting(results, "scheme") == "fedsgd"
-    interval = xarray.where(is_gradient, 1, _setting(results, "aggregation_interval"))
     reached = results["accuracy"] >= target
     steps = results["round"].where(reached).min("round").fillna(np.inf)
-    aggregations = steps / interval
-    energy = results["exchange_energy"] + aggregations * results["upload_energy"]
+    aggregations, energy = aggregations_after(results, steps), energy_after(results, steps)
     # A target that is never reached is infinitely far, also for `pooled`, whose exchange has no energy.
     energy = energy.where(np.isfinite(steps), np.inf)
     # Infinitely many times no bits (every device straggles) are no number.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.table import Table
 
+from d2djax.claims import Claim
 from d2djax.statistics import cost_to_accuracy, interval, mean_accuracy, paired_differences, ratio_to
 
 if TYPE_CHECKING:
@@ -80,6 +82,16 @@ def _with_interval(limits: Any, form: str) -> str:
     mean, low, high = (float(value) for value in limits)
     # Student's interval is symmetric, so its half width says all; a single seed has none.
     return format(mean, form) if low != low else f"{mean:{form}} ± {(high - low) / 2:.4f}"
+
+
+def claims_table(claims: Sequence[Claim]) -> Table:
+    """What the paper claims, what was measured, and whether it holds."""
+    table = Table(title="claims of Section IV-B: mean over seeds with 95 % bootstrap interval")
+    for heading in ("claim", "measured", "verdict"):
+        table.add_column(heading)
+    for claim in claims:
+        table.add_row(claim.text, claim.measured, claim.verdict)
+    return table
 
 
 MOST_LINES = 10

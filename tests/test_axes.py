@@ -187,7 +187,7 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize("settings, server", SETTINGS, ids=str)
+@pytest.mark.parametrize("settings, server", SETTINGS, ids=lambda one: getattr(one, "__name__", str(one)))
 def test_numbers_are_read_only_where_runs_think_so(tiny_config, tiny_dataset, settings, server):
     # What differs in other numbers is not computed again: one that is read and not known of gives wrong results.
     config = d2djax.validate(replace(tiny_config, **{"methods": get_args(Method)} | settings))

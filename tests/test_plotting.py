@@ -53,7 +53,8 @@ def test_every_method_has_a_look_of_its_own():
 def test_accuracy_curves(found):
     axes = draw(plotting.accuracy_curves(found))
     assert legend_labels(axes.get_legend()) == list(METHODS)
-    assert len(bands(axes)) == len(axes.lines) == len(METHODS)
+    assert len(axes.lines) == len(METHODS)
+    assert len(bands(axes)) == 3, "the others are thin lines"
     for method, line in zip(METHODS, axes.lines, strict=True):
         expected = found["accuracy"].sel({"method": method}).mean("run")
         np.testing.assert_array_equal(line.get_xdata(), found["round"])

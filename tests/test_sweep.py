@@ -269,7 +269,7 @@ OTHER = [
 ]
 
 
-@pytest.mark.parametrize("changes, message", OTHER, ids=str)
+@pytest.mark.parametrize("changes, message", OTHER, ids=",".join)
 def test_results_of_another_sweep_are_refused(
     whole, sweep, config, tiny_dataset, monkeypatch, computed, changes, message
 ):

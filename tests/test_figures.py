@@ -1,0 +1,90 @@
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from d2djax import cli, figures, studies
+from d2djax.claims import WITHIN
+from d2djax.config import complete
+from d2djax.figures import FIGURES
+from d2djax.studies import STUDIES, settings_of
+from d2djax.validation import validate
+
+
+@pytest.mark.parametrize("size", ["toy", "small", "paper"])
+@pytest.mark.parametrize("name", STUDIES)
+def test_settings_are_valid(name, size):
+    config, axes = settings_of(name, size)
+    for axis, values in axes.items():
+        for value in values:
+            validate(replace(config, **{axis: value}))
+    assert not set(axes) & set(WITHIN)
+
+
+def test_studies_are_all_drawn():
+    assert {study for drawing in FIGURES.values() for study in drawing.studies} == set(STUDIES)
+
+
+def test_the_papers_setting_is_the_default_one():
+    config, _ = settings_of("radioml", "paper")
+    assert (config.num_devices, complete(config).points_per_device, config.classes_per_device) == (25, 990, 4)
+    for name in ("cifar10", "fashion_mnist"):
+        assert complete(settings_of(name, "paper")[0]).points_per_device == 1200
+
+
+@pytest.mark.parametrize("dataset, channels", [("cifar10", 3), ("fashion_mnist", 1)])
+def test_stand_in(dataset, channels):
+    config, _ = settings_of(dataset, "toy")
+    drawn = studies.stand_in(config)
+    assert drawn.x.shape[1:] == (8, 8, channels) and drawn.x.dtype == np.uint8
+    assert drawn.num_classes == 10 and set(drawn.y) == set(range(10))
+    assert drawn.name == f"stand-in for {dataset}"
+
+
+@pytest.mark.parametrize(
+    "names, message", [(["2z"], "figure must be one of 2a, .*; got 2z"), ([], "figure must be one of .*; got none")]
+)
+def test_unknown_figures(names, message):
+    with pytest.raises(ValueError, match=message):
+        figures.check_names(names)
+
+
+def test_names_come_in_order_and_once():
+    assert figures.check_names(["2c", "2a", "2c"]) == ["2a", "2c"]
+    assert figures.check_names(["all"]) == list(FIGURES)
+
+
+def test_a_missing_data_set_stops_before_any_work(tmp_path, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(
+            ["figure", "2a", "2b", "--size", "small", "--out", str(tmp_path), "--cifar10", str(tmp_path / "no")]
+        )
+    assert "d2djax: cifar10: found no data" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_data_of_a_folder_that_is_given(monkeypatch):
+    asked = []
+    monkeypatch.setattr(studies, "load_dataset", lambda config: asked.append(config.data_dir))
+    studies.check_data("cifar10", "small", "here")
+    studies.check_data("cifar10", "toy", "here")
+    studies.check_data("graphs", "paper", "here")
+    assert asked == ["here"]
+
+
+@pytest.mark.slow
+def test_all_figures_at_size_toy(tmp_path, capsys):
+    cli.main(["figure", "all", "--out", str(tmp_path)])
+    out = capsys.readouterr().out
+    assert "size toy: numbers mean nothing" in out and "claims of Section IV-B" in out
+    for name, drawing in FIGURES.items():
+        picture = tmp_path / "toy" / f"{name}.png"
+        with Image.open(picture) as image:
+            assert 0 < (np.asarray(image.convert("L")) < 128).mean() < 0.5
+        assert picture.with_suffix(".pdf").stat().st_size > 0
+        numbers = json.loads(picture.with_suffix(".json").read_text())
+        assert numbers["size"] == "toy" and numbers["seeds"] == [0, 1]
+        # Eight of them are the paper's, and each claims something.
+        assert bool(numbers["claims"]) == name.startswith("2"), drawing.title
