@@ -31,25 +31,27 @@ Values = Mapping[str, np.ndarray]
 Direction = Literal["maximize", "minimize"]
 
 
-def _energy(found: Values, config: Config, method: int) -> np.ndarray:
-    steps = 1 if config.scheme == "fedsgd" else config.aggregation_interval
-    uploads = config.num_steps // steps * found["upload_energy"]
-    return found["exchange_energy"][:, method] + found["control_energy"][:, method] + uploads
-
-
-# Name: (direction, unit and meaning, value of each run of one method, needs training).
-OBJECTIVES: dict[str, tuple[Direction, str, Callable[[Values, Config, int], np.ndarray], bool]] = {
-    "accuracy": ("maximize", "mean accuracy over the rounds", lambda f, c, m: f["accuracy"][:, m].mean(-1), True),
-    "final_accuracy": ("maximize", "accuracy in the end", lambda f, c, m: f["accuracy"][:, m, -1], True),
-    "reward": ("maximize", "mean reward of the graphs", lambda f, c, m: f["graph_reward"][:, m].mean(-1), False),
-    "energy": ("minimize", "J, exchange, its messages and all uploads", _energy, False),
+# Name: (direction, unit and meaning, value of each run from its results and its number of aggregations, needs
+# training).
+OBJECTIVES: dict[str, tuple[Direction, str, Callable[[Values, np.ndarray], np.ndarray], bool]] = {
+    "accuracy": ("maximize", "mean accuracy over the rounds", lambda found, uploads: found["accuracy"], True),
+    "final_accuracy": ("maximize", "accuracy in the end", lambda found, uploads: found["final_accuracy"], True),
+    "reward": ("maximize", "mean reward of the graphs", lambda found, uploads: found["graph_reward"], False),
+    "energy": (
+        "minimize",
+        "J, exchange, its messages and all uploads",
+        lambda found, uploads: (
+            found["exchange_energy"] + found["control_energy"] + uploads * found["upload_energy"]
+        ),
+        False,
+    ),
     "reliability": (
         "maximize",
         "mean success of the chosen links",
-        lambda f, c, m: 1 - f["graph_outage"][:, m].mean(-1),
+        lambda found, uploads: 1 - found["graph_outage"],
         False,
     ),
-    "points_sent": ("minimize", "points that moved", lambda f, c, m: f["points_moved"][:, m].astype(float), False),
+    "points_sent": ("minimize", "points that moved", lambda found, uploads: found["points_moved"], False),
 }
 
 
@@ -137,28 +139,38 @@ def _tell(study: optuna.Study, trials: Sequence[Any], values: Mapping[str, np.nd
             study.tell(trial, state=optuna.trial.TrialState.FAIL)
 
 
-def _evaluate(
-    design: Design, objectives: Sequence[str], method: int, tally: Tally, width: int | None
-) -> dict[str, np.ndarray]:
-    """Each objective for every point and seed, [P, R]; NaN where a run diverged."""
+def _num_aggregations(config: Config) -> int:
+    return config.num_steps // (1 if config.scheme == "fedsgd" else config.aggregation_interval)
+
+
+def _mean(values: np.ndarray) -> np.ndarray:
+    """Mean over the last axis of what a run has: rounds and states that only other trials have are NaN."""
+    number = (~np.isnan(values)).sum(-1)
+    return np.where(number > 0, np.nansum(values, -1) / np.maximum(number, 1), np.nan)
+
+
+def _last(values: np.ndarray) -> np.ndarray:
+    """The last that a run has along the last axis."""
+    place = (~np.isnan(values)).cumsum(-1).argmax(-1)
+    return np.take_along_axis(values, place[:, None], -1)[:, 0]
+
+
+def _evaluate(design: Design, objectives: Sequence[str], tally: Tally, width: int | None) -> dict[str, np.ndarray]:
+    """Each objective for every point and seed, [P, R], of the only method; NaN where a run diverged."""
     points, runs = np.divmod(np.arange(len(design)), len(design.seeds))
     computed = design.compute(points, runs, partial(stages_of, tally), width, lambda name, plan: None)
-    found = {name: values for name, (_, values, _) in computed.items()}
-    is_bad = found["status"][:, method] > 0
+    found = {name: values[:, 0] if "method" in dims else values for name, (dims, values, _) in computed.items()}
+    if "accuracy" in found:
+        found["final_accuracy"] = _last(found["accuracy"])
+    for name in {"accuracy", "graph_reward", "graph_outage"} & set(found):
+        found[name] = _mean(found[name])
+    is_bad = found["status"] > 0
     tally.finish(len(design), int(is_bad.sum()))
     shape = (len(design.axes.configs), len(design.seeds))
-
-    def of(name: str) -> np.ndarray:
-        # Static settings may differ between the points, and with them what the objective reckons with.
-        rows = [
-            OBJECTIVES[name][2](
-                {key: value[[row]] for key, value in found.items()}, design.axes.configs[point], method
-            )
-            for row, point in enumerate(points)
-        ]
-        return np.where(is_bad, np.nan, np.concatenate(rows)).reshape(shape)
-
-    return {name: of(name) for name in objectives}
+    uploads = np.array([_num_aggregations(config) for config in design.axes.configs])[points]
+    return {
+        name: np.where(is_bad, np.nan, OBJECTIVES[name][2](found, uploads)).reshape(shape) for name in objectives
+    }
 
 
 def _finished(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
@@ -277,7 +289,7 @@ def search(
             points = [trial.params for trial in asked]
             design = make_design(config, points, run_seeds.tolist(), data, recipe, trains, like=setups)
             setups = design.setups
-            _tell(study, asked, _evaluate(design, names, 0, tally, width))
+            _tell(study, asked, _evaluate(design, names, tally, width))
             done += len(asked)
     results.save(trials_of(study), Path(out) / "results.zarr")
     return study

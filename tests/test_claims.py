@@ -66,9 +66,8 @@ def test_learning():
     assert claim.verdict == "holds" and claim.seeds == 6
     np.testing.assert_allclose(claim.mean, 0.3, rtol=1e-9)
     assert 0.2 <= claim.low <= 0.3 <= claim.high <= 0.4
-    assert (
-        claim.measured.startswith("mean accuracy of all rounds +0.3000 (") and "in 3 of 3 seeds" in claim.measured
-    )
+    assert claim.measured.startswith("mean accuracy of all rounds +0.3000 (")
+    assert claim.measured.endswith("; in 6 of 6 seeds")
     assert found["mine, fedavg: rl learns better than uniform"].verdict == "not shown"
 
 

@@ -133,6 +133,19 @@ def test_every_objective(tiny_config, tiny_dataset, tmp_path):
         np.testing.assert_allclose(trial.user_attrs[name], values.values[:, 0], rtol=1e-6, err_msg=name)
 
 
+def test_trials_with_other_rounds_count(tiny_config, tiny_dataset, tmp_path):
+    ranges, names = {"aggregation_interval": Choice((2, 4))}, ("accuracy", "final_accuracy", "energy")
+    study = search.search(tiny_config, ranges, names, 3, 1, tmp_path, batch=3, data=tiny_dataset, progress=False)
+    for trial in study.trials:
+        config = replace(tiny_config, methods=("rl",), **trial.params)
+        run = d2djax.run(config, 1, data=tiny_dataset, progress=False)
+        uploads = config.num_steps // config.aggregation_interval
+        energy = run["exchange_energy"] + run["control_energy"] + uploads * run["upload_energy"]
+        expected = [run["accuracy"].mean(), run["accuracy"].isel(round=-1).mean(), energy.mean()]
+        np.testing.assert_allclose(trial.values, expected, rtol=1e-6)
+    assert len({trial.params["aggregation_interval"] for trial in study.trials}) == 2, "they share a batch"
+
+
 def test_a_trial_that_diverges_fails_and_the_others_count(seek, tmp_path, capsys):
     ranges = {"alpha_diversity": Choice((1.0, 3e38))}
     study = seek(tmp_path, ranges=ranges, trials=8, batch=4, progress=True)
