@@ -1,4 +1,4 @@
-"""The command line: `d2djax run`, `sweep`, `search`, `figure`, `download`, `info`."""
+"""The command line: `d2djax run`, `sweep`, `search`, `figure`, `report`, `download`, `info`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.table import Table
 
 from d2djax import machine
 from d2djax.arguments import axes, config_text, ranges_of, shard, with_config_file
-from d2djax.options import Download, Figure, Info, Run, Search, Sweep
+from d2djax.options import Download, Figure, Info, Report, Run, Search, Sweep
 from d2djax.validation import validate
 
 
@@ -159,6 +159,23 @@ def figure_command(command: Figure) -> None:
         out.print("size toy: numbers mean nothing; images are patterns drawn in process")
 
 
+def report_command(command: Report) -> None:
+    """Runs `d2djax report`."""
+    from d2djax.report import report
+    from d2djax.results import read
+
+    inner = command.store / "results.zarr"
+    try:
+        found = read(inner if inner.is_dir() else command.store)
+    except OSError as error:
+        raise ValueError(str(error)) from error
+    try:
+        page = report(found, command.out)
+    except OSError as error:
+        raise ValueError(f"--out {command.out}: {error.strerror or error}") from error
+    print(f"{page}: {page.stat().st_size / 1e6:.1f} MB")
+
+
 def download_command(command: Download) -> None:
     """Runs `d2djax download`."""
     from d2djax.data import download
@@ -186,6 +203,7 @@ COMMANDS = {
     "sweep": (Sweep, sweep_command),
     "search": (Search, search_command),
     "figure": (Figure, figure_command),
+    "report": (Report, report_command),
     "download": (Download, download_command),
     "info": (Info, info_command),
 }

@@ -142,12 +142,8 @@ def degrees(results: xarray.Dataset) -> Figure:
         band(left, np.arange(num_devices), share, color=COLOURS[method], linestyle=STYLES[method], label=method)
         stays = cluster[np.arange(len(cluster))[:, None, None], links] == cluster[:, None]
         inside[method] = (stays & is_link).sum() / is_link.sum()
-    left.set(
-        xlabel="receivers of a device",
-        ylabel="share of devices",
-        xlim=(-0.3, min(num_devices - 1, 10)),
-        ylim=(0, 1),
-    )
+    left.set(xlabel="receivers of a device", ylabel="share of devices", xlim=(-0.3, 6.3), ylim=(0, 1))
+    left.set_xticks(range(7))
     left.legend(loc="upper right")
     right.barh(list(inside), list(inside.values()), color=[COLOURS[method] for method in inside])
     right.set(xlabel="share of links inside clusters", xlim=(0, 1))

@@ -122,6 +122,19 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Report:
+    """Write an interactive page of results, which opens in a browser without a network.
+
+    Attributes:
+        store: results.zarr of a run or a sweep, or the folder that it is in.
+        out: The page.
+    """
+
+    store: tyro.conf.Positional[Path]
+    out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("report.html")
+
+
+@dataclass(frozen=True)
 class Download:
     """Fetch the official files of a data set and check their hashes.
 

@@ -214,6 +214,6 @@ def read(path: str | os.PathLike[str]) -> xarray.Dataset:
     """
     import xarray
 
-    if not Path(path).is_dir():
+    if not (Path(path) / "zarr.json").is_file():
         raise FileNotFoundError(f"{path}: no results here; expected a zarr store that d2djax wrote")
     return xarray.open_zarr(path, consolidated=False, chunks=None)

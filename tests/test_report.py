@@ -1,0 +1,258 @@
+"""The page of results, in a real browser."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import xarray
+
+from d2djax import cli, results
+from d2djax.report import page_data, report
+
+METHODS, RUNS, STATES, DEVICES = ["none", "rl"], 3, 2, 5
+LENGTH = {"method": 2, "round": 4, "state": STATES, "device": DEVICES, "class": 3, "axis": 2, "episode": 5}
+
+
+def text(*names):
+    return np.array(names, object)
+
+
+def made(axes, **changes):
+    """Results of a sweep over `axes`, random numbers of the shapes that real ones have."""
+    rng, sizes = np.random.default_rng(0), [len(values) for values in axes.values()]
+    lead = (*axes, "run")
+
+    def drawn(*dims):
+        return (*lead, *dims), rng.uniform(size=(*sizes, RUNS, *(LENGTH[dim] for dim in dims)))
+
+    whole = lambda most, *dims: (drawn(*dims)[0], (drawn(*dims)[1] * most).astype(np.int32))  # noqa: E731
+    per_method = ("method",)
+    values = {
+        "status": whole(1, *per_method),
+        "done": whole(0) if changes.get("unfinished") else (lead, np.ones((*sizes, RUNS), np.int8)),
+        "accuracy": drawn("method", "round"),
+        "discovery_reward": drawn("episode"),
+        "graph_reward": drawn("method", "state"),
+        "graph_outage": drawn("method", "state"),
+        "points_moved": whole(90, *per_method),
+        "exchange_energy": drawn("method"),
+        "upload_energy": drawn(),
+        "upload_bits": drawn(),
+        "position": drawn("device", "axis"),
+        "cluster": whole(2, "device"),
+        "links": whole(DEVICES, "method", "state", "device"),
+        "counts_before": whole(30, "device", "class"),
+        "counts": whole(30, "method", "device", "class"),
+        "exchange_state": whole(STATES),
+    }
+    values["accuracy"][1].flat[:7] = np.nan
+    about = {
+        "config": {"scheme": "fedavg", "aggregation_interval": 10, "gamma": 0.5, "methods": METHODS},
+        "data": {"name": "</script><b>mine"},
+        "seeds": [0, 1, 2],
+        "versions": {"d2djax": "1"},
+    }
+    coordinates = {"method": text(*METHODS), "round": [10, 20, 30, 40], "class": text("a", "b", "c")}
+    coordinates |= {"run": [0, 1, 2]} | axes
+    return xarray.Dataset(values, coordinates, {"manifest": json.dumps(about), "title": "hand-made"})
+
+
+GRID = {"gamma": [0.0, 0.5], "alpha_outage": [1.0, 2.0, 4.0]}
+
+
+def test_variables_are_those_of_a_run(tiny_config, tiny_dataset):
+    import d2djax
+
+    config = tiny_config
+    run = d2djax.run(config, 2, data=tiny_dataset, progress=False)
+    found = page_data(run)
+    assert set(made({}).data_vars) - {"done"} <= set(run.data_vars)
+    assert {"accuracy", "discovery_reward"} <= set(found["curves"]["variables"])
+    assert found["settings"] == {} and len(found["graphs"]["links"]) == 1
+    shown = found["curves"]["variables"]["accuracy"]["values"][0][2][0]
+    np.testing.assert_allclose(shown, run["accuracy"].sel({"method": "rl"}).mean("run"), rtol=1e-4)
+    assert found["claims"]
+
+
+def test_points_are_in_order():
+    swept = made(GRID)
+    found = page_data(swept)
+    assert found["settings"] == {"gamma": [0.0] * 3 + [0.5] * 3, "alpha_outage": [1.0, 2.0, 4.0] * 2}
+    one = swept["graph_reward"].sel({"gamma": 0.5, "alpha_outage": 2.0, "method": "rl"}).mean()
+    np.testing.assert_allclose(found["maps"]["graph_reward"]["values"][4][1][0], one, rtol=1e-4)
+
+
+def test_a_list_of_points():
+    swept = made({"point": [0, 1]}).assign_coords(
+        gamma=("point", [0.25, 0.75]), model=("point", text("mlp", "cnn"))
+    )
+    found = page_data(swept)
+    assert found["settings"] == {"gamma": [0.25, 0.75], "model": ["mlp", "cnn"]} and not found["isGrid"]
+
+
+def test_runs_that_are_not_done_do_not_count():
+    swept = made(GRID)
+    swept["done"][:, :, 1:] = 0
+    found = page_data(swept)
+    assert "6 of 18 runs are done; only they count." in found["notes"]
+    one = swept["graph_reward"].sel({"gamma": 0.0, "alpha_outage": 1.0, "method": "rl"}).isel(run=0).mean()
+    mean, low, high = found["maps"]["graph_reward"]["values"][0][1]
+    np.testing.assert_allclose(mean, one, rtol=1e-4)
+    assert low is high is None
+    assert page_data(made(GRID, unfinished=True))["maps"]["graph_reward"]["values"][0][0] == [None] * 3
+
+
+def test_many_points_are_thinned_and_it_says_so():
+    found = page_data(made({"gamma": list(np.linspace(0, 1, 1100))}))
+    assert len(found["curves"]["variables"]["accuracy"]["values"]) == 64
+    assert len(found["maps"]["graph_reward"]["values"]) == 1100
+    assert len(found["maps"]["graph_reward"]["values"][0][0]) == 1
+    assert found["notes"][0] == "Curves are shown for 64 of 1,100 points, heat maps and lines for all."
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_no_results(tmp_path, capsys, there):
+    (tmp_path / "x").mkdir() if there else None
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["report", str(tmp_path / "x"), "-o", str(tmp_path / "page.html")])
+    assert capsys.readouterr().err.count("\n") == 1
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_other_arrays_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="results must be those of run or sweep; they lack status"):
+        report(xarray.Dataset({"a": ("x", [1.0])}), tmp_path / "page.html")
+
+
+def test_without_plotly(tmp_path):
+    code = "import sys; sys.modules['plotly.offline'] = None\nfrom d2djax import cli; cli.main(sys.argv[1:])"
+    results.save(made({}), tmp_path / "results.zarr")
+    ended = subprocess.run(
+        [sys.executable, "-c", code, "report", str(tmp_path)], capture_output=True, text=True, env=dict(os.environ)
+    )
+    assert ended.returncode == 2 and "pip install 'd2djax[plot]'" in ended.stderr
+
+
+# --- in a browser ---
+
+FLAGS = (
+    *(
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--window-size=960,2400",
+    ),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"),
+)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    driver, chromium = shutil.which("chromedriver"), shutil.which("chromium")
+    if not driver or not chromium:
+        pytest.skip("no Chromium with its driver here")
+    webdriver = pytest.importorskip("selenium.webdriver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    found = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    yield found
+    found.quit()
+
+
+@pytest.fixture
+def opened(browser, tmp_path):
+    """Opens the page of results and checks that it complains of nothing and asks for nothing."""
+
+    def show(found):
+        results.save(found, tmp_path / "results.zarr")
+        cli.main(["report", str(tmp_path), "-o", str(tmp_path / "page.html")])
+        browser.get((tmp_path / "page.html").as_uri())
+        assert browser.get_log("browser") == []
+        requests = browser.execute_script("return performance.getEntriesByType('resource').map((one) => one.name)")
+        assert [one for one in requests if not one.startswith("data:")] == []
+        return browser
+
+    return show
+
+
+def plotted(browser, where):
+    """All that a picture is drawn from."""
+    script = "const one = document.getElementById(arguments[0]); return JSON.stringify([one.data, one.layout])"
+    data, layout = json.loads(browser.execute_script(script, where))
+    return data, layout.get("annotations", [])
+
+
+def choose(browser, where, text):
+    from selenium.webdriver.support.ui import Select
+
+    Select(browser.find_element("id", where)).select_by_visible_text(text)
+
+
+def test_choices_change_the_pictures(opened):
+    swept = made(GRID)
+    browser = opened(swept)
+    assert browser.title == "hand-made"
+    for picture, select, text in (
+        ("curves", "curves-variable", "discovery_reward"),
+        ("curves", "curves-point", "gamma = 0.5, alpha_outage = 4"),
+        ("points", "points-variable", "points_moved"),
+        ("points", "points-method", "none"),
+        ("points", "points-x", "alpha_outage"),
+        ("points", "points-gamma", "0.5"),
+        ("graph", "graph-point", "gamma = 0.5, alpha_outage = 2"),
+        ("graph", "graph-run", "2"),
+        ("graph", "graph-method", "none"),
+        ("graph", "graph-state", "1"),
+    ):
+        before = plotted(browser, picture)
+        choose(browser, select, text)
+        assert plotted(browser, picture) != before, select
+    assert browser.get_log("browser") == []
+    # The graph that is chosen now, arrow by arrow.
+    at = {"gamma": 0.5, "alpha_outage": 2.0, "run": 2, "method": "none"}
+    links = swept["links"].sel(at).isel(state=1).values
+    (_, devices), arrows = plotted(browser, "graph")
+    ends = [[arrow["x"], arrow["y"]] for arrow in arrows]
+    at.pop("method")
+    place = swept["position"].sel(at).values
+    receivers = [i for i, j in enumerate(links) if i != j]
+    np.testing.assert_allclose(ends, place[receivers], rtol=1e-4)
+    assert devices["text"][0].startswith("device 0, cluster ")
+    before = swept["counts_before"].sel(at).isel(device=0).values
+    told = ", ".join(f"{name} {n}" for name, n in zip("abc", before, strict=True) if n)
+    assert f"<br>before: {told}<br>after: " in devices["text"][0]
+
+
+def test_the_heat_map_shows_what_was_found(opened):
+    swept = made(GRID)
+    browser = opened(swept)
+    choose(browser, "points-variable", "graph_reward")
+    ((heat,), _) = plotted(browser, "points")
+    expected = swept["graph_reward"].sel({"method": "rl"}).mean(["run", "state"]).transpose("alpha_outage", "gamma")
+    np.testing.assert_allclose(heat["z"], expected, rtol=1e-4)
+
+
+def test_texts_are_not_taken_for_markup(opened):
+    browser = opened(made({}))
+    assert "</script><b>mine" in browser.find_element("id", "facts").text
+    assert len(browser.find_elements("id", "points")) == 0, "a run has no settings to go over"
+
+
+def test_lists_of_points_and_single_axes(opened):
+    listed = made({"point": [0, 1]})
+    browser = opened(listed.assign_coords(gamma=("point", [0.25, 0.75]), rate=("point", [1.0, 2.0])))
+    choose(browser, "points-x", "gamma")
+    ((dots,), _) = plotted(browser, "points")
+    assert dots["mode"] == "markers" and dots["x"] == [0.25, 0.75]
+    browser = opened(made({"gamma": [0.0, 0.5]}))
+    (band, line), _ = plotted(browser, "points")
+    assert band["fill"] == "toself" and line["x"] == [0, 0.5]
