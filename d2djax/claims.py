@@ -43,6 +43,10 @@ class Claim:
     seeds: int
 
 
+def _number(text: str) -> float:
+    return float(text.replace(",", ""))
+
+
 def _claim(text: str, what: str, samples: Any, show: Callable[[float], str] = "{:+.4f}".format) -> Claim:
     """The claim that samples, one for each seed, are above 0 on average; those that are not finite are left out."""
     values = np.asarray(samples, np.float64).ravel()
@@ -50,7 +54,7 @@ def _claim(text: str, what: str, samples: Any, show: Callable[[float], str] = "{
     mean, low, high = bootstrap(values)
     verdict = "holds" if low > 0 else "does not hold" if high < 0 else "not shown"
     verdict = verdict if values.size >= FEWEST_SEEDS else "too few seeds"
-    limits = "" if np.isnan(low) else " ({} to {})".format(*sorted((show(low), show(high)), key=float))
+    limits = "" if np.isnan(low) else " ({} to {})".format(*sorted((show(low), show(high)), key=_number))
     seeds = f"in {(values > 0).sum()} of {values.size} seeds"
     return Claim(text, f"{what} {show(mean)}{limits}; {seeds}", verdict, mean, low, high, values.size)
 
@@ -137,12 +141,12 @@ def energy(results: xarray.Dataset) -> list[Claim]:
             text, what = f"{data}: rl needs less energy than {other}", f"energy of rl, {other} = 1:"
             found.append(_claim(text, what, saved, _ratio))
     for other in _others(results, ("uniform",)):
-        for name, what, unit in (
-            ("points_moved", "moves fewer points", "points"),
-            ("exchange_energy", "spends less energy on the exchange", "joules"),
+        for name, what, unit, form in (
+            ("points_moved", "moves fewer points", "points", "{:+,.0f}"),
+            ("exchange_energy", "spends less energy on the exchange", "joules", "{:+.3f}"),
         ):
             more = _of(results[name], "rl") - _of(results[name], other)
-            found.append(_claim(f"{data}: {other} {what} than rl", f"{unit} more for rl", more, "{:+.3g}".format))
+            found.append(_claim(f"{data}: {other} {what} than rl", f"{unit} more for rl", more, form.format))
     return found
 
 
@@ -169,7 +173,7 @@ def reliability(results: xarray.Dataset) -> list[Claim]:
         for name, what in (("requested_inter", "between clusters"), ("over_budget", "over the clusters' budgets")):
             fewer = _of(worth[f"graph_{name}"], other) - _of(worth[f"graph_{name}"], "rl")
             text = f"rl asks for fewer points {what} than {other}"
-            found.append(_claim(text, "points a cluster fewer", fewer, "{:+.3g}".format))
+            found.append(_claim(text, "points a cluster fewer", fewer, "{:+,.1f}".format))
     return found
 
 

@@ -61,6 +61,7 @@ class Study:
 
 # 6,000 images, 600 a class, serve 25 devices with 144 points each; thresholds keep their share of a device's class.
 SMALL_CIFAR = {
+    "methods": COMPARED,
     "points_per_device": 144,
     "threshold": 7.0,
     "num_steps": 150,
