@@ -203,16 +203,14 @@ def devices(results: xarray.Dataset) -> Figure:
     """Quality of the graph and energy of the messages against the number of devices."""
     figure, ((left, right),) = panels(1, 2, 5.6, 2.5)
     reward = results["graph_reward"].mean("state")
-    others = [name for name in _named(results) if name != "best_response"]
-    share = reward.sel({"method": others}) / reward.sel({"method": "best_response"}, drop=True)
-    method_lines(left, share, "num_devices", marker="o")
+    method_lines(left, reward, "num_devices", marker="o")
     cost = results["control_energy"].sel({"method": ["rl"]}) / results["num_devices"]
     method_lines(right, cost, "num_devices", marker="o")
     for axes in (left, right):
         axes.set(xscale="log", xlabel="devices N")
         axes.set_xticks(results["num_devices"].values, [str(one) for one in results["num_devices"].values])
         axes.minorticks_off()
-    left.set(ylabel="reward, best response = 1", ylim=(0, 1.05))
-    left.legend(loc="center left")
-    right.set(yscale="log", ylabel="messages of rl, J a device")
+    left.set(ylabel="mean reward of a device")
+    figure.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    right.set(ylabel="messages of rl, J a device", ylim=(0, None))
     return figure
