@@ -1,33 +1,11 @@
 """Figure 2a: accuracy on RadioML while training, for every way to choose the graph.
 
-    python experiments/figure_2a.py --size small
-
-The points are those of the study `radioml` in `d2djax/studies.py`; the same as `d2djax figure 2a --size small`.
+python experiments/figure_2a.py --size small
 """
 
-from pathlib import Path
+from show import show
 
-import tyro
-from rich import print
-
-from d2djax import claims, machine, plotting, studies
-
-
-def main(size: studies.Size = "toy", out: Path = Path("figures"), data_dir: str | None = None) -> None:
-    """Accuracy on RadioML while training, for every way to choose the graph.
-
-    Args:
-        size: toy, small or paper.
-        out: folder of results and picture.
-        data_dir: folder of the data set; by default the usual places.
-    """
-    machine.use_all_cores()
-    machine.use_compilation_cache()
-    results = studies.compute("radioml", size, out, data_dir=data_dir)
-    plotting.accuracy_curves(results).savefig(out / size / "2a.png")
-    for claim in claims.learning(results):
-        print(f"{claim.text}: {claim.measured}: {claim.verdict}")
-
+from d2djax import claims, plotting
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    show("2a", ("radioml",), draw=plotting.accuracy_curves, claims=claims.learning)

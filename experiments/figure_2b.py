@@ -1,33 +1,11 @@
 """Figure 2b: accuracy on CIFAR-10 while training, for every way to choose the graph.
 
-    python experiments/figure_2b.py --size small
-
-The points are those of the study `cifar10` in `d2djax/studies.py`; the same as `d2djax figure 2b --size small`.
+python experiments/figure_2b.py --size small
 """
 
-from pathlib import Path
+from show import show
 
-import tyro
-from rich import print
-
-from d2djax import claims, machine, plotting, studies
-
-
-def main(size: studies.Size = "toy", out: Path = Path("figures"), data_dir: str | None = None) -> None:
-    """Accuracy on CIFAR-10 while training, for every way to choose the graph.
-
-    Args:
-        size: toy, small or paper.
-        out: folder of results and picture.
-        data_dir: folder of the data set; by default the usual places.
-    """
-    machine.use_all_cores()
-    machine.use_compilation_cache()
-    results = studies.compute("cifar10", size, out, data_dir=data_dir)
-    plotting.accuracy_curves(results).savefig(out / size / "2b.png")
-    for claim in claims.learning(results):
-        print(f"{claim.text}: {claim.measured}: {claim.verdict}")
-
+from d2djax import claims, plotting
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    show("2b", ("cifar10",), draw=plotting.accuracy_curves, claims=claims.learning)

@@ -1,33 +1,11 @@
 """Figure 2h: final accuracy against the aggregation interval.
 
-    python experiments/figure_2h.py --size small
-
-The points are those of the study `intervals` in `d2djax/studies.py`; the same as `d2djax figure 2h --size small`.
+python experiments/figure_2h.py --size small
 """
 
-from pathlib import Path
+from show import show
 
-import tyro
-from rich import print
-
-from d2djax import claims, drawings, machine, studies
-
-
-def main(size: studies.Size = "toy", out: Path = Path("figures"), data_dir: str | None = None) -> None:
-    """Final accuracy against the aggregation interval.
-
-    Args:
-        size: toy, small or paper.
-        out: folder of results and picture.
-        data_dir: folder of the data set; by default the usual places.
-    """
-    machine.use_all_cores()
-    machine.use_compilation_cache()
-    results = studies.compute("intervals", size, out, data_dir=data_dir)
-    drawings.intervals(results).savefig(out / size / "2h.png")
-    for claim in claims.intervals(results):
-        print(f"{claim.text}: {claim.measured}: {claim.verdict}")
-
+from d2djax import claims, drawings
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    show("2h", ("intervals",), draw=drawings.intervals, claims=claims.intervals)

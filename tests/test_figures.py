@@ -1,5 +1,9 @@
 import json
+import runpy
+import sys
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +15,8 @@ from d2djax.config import complete
 from d2djax.figures import FIGURES
 from d2djax.studies import STUDIES, settings_of
 from d2djax.validation import validate
+
+EXPERIMENTS = Path(__file__).parent.parent / "experiments"
 
 
 @pytest.mark.parametrize("size", ["toy", "small", "paper"])
@@ -72,6 +78,16 @@ def test_data_of_a_folder_that_is_given(monkeypatch):
     studies.check_data("cifar10", "toy", "here")
     studies.check_data("graphs", "paper", "here")
     assert asked == ["here"]
+
+
+@pytest.mark.parametrize("name", [name for name in FIGURES if name.startswith("2")])
+def test_scripts_draw_what_the_command_draws(monkeypatch, name):
+    shown = []
+    fake = SimpleNamespace(show=lambda name, points, draw, claims: shown.append((name, points, draw, claims)))
+    monkeypatch.setitem(sys.modules, "show", fake)
+    runpy.run_path(str(EXPERIMENTS / f"figure_{name}.py"), run_name="__main__")
+    drawing = FIGURES[name]
+    assert shown == [(name, drawing.studies, drawing.draw, drawing.claims)]
 
 
 @pytest.mark.slow
