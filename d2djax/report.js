@@ -3,6 +3,9 @@
 
 const byId = (id) => document.getElementById(id);
 const LAYOUT = { margin: { l: 70, r: 20, t: 20, b: 55 }, hovermode: "closest", font: { size: 13 }, template: "none" };
+// Room for long ticks and for titles of several lines.
+const axisOf = (text, more = {}) =>
+  ({ title: { text: wrapped(text), standoff: 12 }, automargin: true, zeroline: false, ...more });
 const OPTIONS = { responsive: true, displaylogo: false };
 const settings = Object.keys(DATA.settings);
 
@@ -36,33 +39,44 @@ function controls(id, choices, draw) {
 
 const same = (names) => names.map((name) => [name, name]);
 const numbered = (names) => names.map((name, number) => [number, name]);
-const nameOf = (point) => settings.map((name) => `${name} = ${DATA.settings[name][point]}`).join(", ") || "all runs";
-const pointChoice = (points) => ({ point: points.map((point, place) => [place, nameOf(point)]) });
+const nameOf = (point) => settings.map((name) => `${name} = ${DATA.settings[name][point]}`).join(", ");
+const valuesAt = (name, points) => [...new Set(points.map((point) => String(DATA.settings[name][point])))];
+// Of a grid every axis is chosen by itself, which Python made sure of; of a list the point.
+const pointChoice = (points) => DATA.isGrid
+  ? Object.fromEntries(settings.map((name) => [name, same(valuesAt(name, points))]))
+  : settings.length ? { point: points.map((point, place) => [place, nameOf(point)]) } : {};
+const placeOf = (points, chosen) => DATA.isGrid
+  ? points.findIndex((point) => settings.every((name) => String(DATA.settings[name][point]) === chosen[name]))
+  : Number(chosen.point ?? 0);
 const clear = (colour) => colour + "33";
 
-function band(x, [mean, low, high], name, colour) {
+function band(x, [mean, low = [], high = []], name, colour, dash = "solid") {
   const there = x.map((_, place) => place).filter((place) => mean[place] !== null);
   const pick = (values) => there.map((place) => values[place]);
-  const limits = pick(low).every((value) => value !== null)
-    ? [{ x: pick(x).concat(pick(x).reverse()), y: pick(high).concat(pick(low).reverse()), fill: "toself",
+  // One run alone has no limits.
+  const bounded = there.filter((place) => typeof low[place] === "number");
+  const [xs, lows, highs] = [x, low, high].map((values) => bounded.map((place) => values[place]));
+  const limits = bounded.length
+    ? [{ x: xs.concat([...xs].reverse()), y: highs.concat([...lows].reverse()), fill: "toself",
          fillcolor: clear(colour), line: { width: 0 }, hoverinfo: "skip", showlegend: false, legendgroup: name,
          mode: "lines" }]
     : [];
   return [...limits, { x: pick(x), y: pick(mean), name, legendgroup: name, mode: "lines+markers",
-                       marker: { size: 5 }, line: { color: colour, width: 2 } }];
+                       marker: { size: 5, color: colour }, line: { color: colour, width: 2, dash } }];
 }
 
 function drawCurves(chosen) {
   const one = DATA.curves.variables[chosen.variable];
   const traces = one.methods.flatMap((method, place) =>
-    band(one.x, one.values[chosen.point][place], method, DATA.colours.methods[method]));
+    band(one.x, one.values[placeOf(DATA.curves.points, chosen)][place], method, DATA.colours.methods[method],
+         DATA.dashes[method]));
   Plotly.react("curves", traces,
-    { ...LAYOUT, xaxis: { title: { text: one.along } }, yaxis: { title: { text: wrapped(one.label) } } }, OPTIONS);
+    { ...LAYOUT, showlegend: true, xaxis: axisOf(one.along), yaxis: axisOf(one.label) }, OPTIONS);
 }
 
 // Long names of variables would be cut off at the side.
-function wrapped(text) {
-  return text.replace(/(.{25,45}?) /g, "$1<br>");
+function wrapped(text, fewest = 25, most = 45) {
+  return text.replace(new RegExp(`(.{${fewest},${most}}?) `, "g"), "$1<br>");
 }
 
 function drawMap(chosen) {
@@ -74,7 +88,6 @@ function drawMap(chosen) {
   const rows = values.map((_, point) => point)
     .filter((point) => fixed.every((name) => String(DATA.settings[name][point]) === chosen[name]));
   const unique = (name) => [...new Set(rows.map((point) => DATA.settings[name][point]))];
-  const axis = (name) => ({ title: { text: name }, type: "category" });
   if (chosen.y !== chosen.x) {
     const [x, y] = [unique(chosen.x), unique(chosen.y)];
     const z = y.map(() => x.map(() => null));
@@ -82,9 +95,13 @@ function drawMap(chosen) {
       z[y.indexOf(DATA.settings[chosen.y][point])][x.indexOf(DATA.settings[chosen.x][point])] = values[point][0];
     }
     const heat = { type: "heatmap", x: x.map(String), y: y.map(String), z, colorscale: "Cividis",
-                   texttemplate: "%{z:.4g}", hovertemplate: `${chosen.x} %{x}<br>${chosen.y} %{y}<br>%{z}<extra></extra>` };
-    Plotly.react("points", [heat], { ...LAYOUT, margin: { ...LAYOUT.margin, t: 50 }, title: { text: one.label, font: { size: 13 } },
-                                     xaxis: axis(chosen.x), yaxis: axis(chosen.y) }, OPTIONS);
+                   // Numbers in very small cells cannot be read.
+                   texttemplate: x.length <= 10 && y.length <= 15 ? "%{z:.4g}" : undefined,
+                   hovertemplate: `${chosen.x} %{x}<br>${chosen.y} %{y}<br>%{z}<extra></extra>` };
+    const title = { text: wrapped(one.label, 60, 90), font: { size: 13 } };
+    Plotly.react("points", [heat], { ...LAYOUT, margin: { ...LAYOUT.margin, t: 65 }, title,
+                                     xaxis: axisOf(chosen.x, { type: "category" }),
+                                     yaxis: axisOf(chosen.y, { type: "category" }) }, OPTIONS);
     return;
   }
   const x = rows.map((point) => DATA.settings[chosen.x][point]);
@@ -93,38 +110,69 @@ function drawMap(chosen) {
   const traces = DATA.isGrid
     ? band(x, [pick(0), pick(1), pick(2)], chosen.method || chosen.variable, colour)
     : [{ x, y: pick(0), mode: "markers", marker: { color: colour, size: 6 }, text: rows.map(nameOf) }];
-  Plotly.react("points", traces, { ...LAYOUT, xaxis: { title: { text: chosen.x } },
-                                   yaxis: { title: { text: wrapped(one.label) } } }, OPTIONS);
+  Plotly.react("points", traces,
+    { ...LAYOUT, showlegend: DATA.isGrid, xaxis: axisOf(chosen.x), yaxis: axisOf(one.label) }, OPTIONS);
 }
 
-function drawGraph(chosen) {
-  const graphs = DATA.graphs;
-  const at = (name) => graphs[name][chosen.point][chosen.run];
-  const [place, cluster] = [at("position"), at("cluster")];
-  const links = at("links")[chosen.method][chosen.state];
-  const [before, after] = [at("counts_before"), at("counts")[chosen.method]];
-  const told = (counts) => counts.map((n, l) => [graphs.classes[l], n]).filter(([, n]) => n > 0)
-    .map(([name, n]) => `${name} ${n}`).join(", ");
+const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "triangle-down", "pentagon", "hexagon", "star"];
+const INSIDE = "#555555";
+
+// Green is most of how bright a colour is.
+const readable = (colour) => (parseInt(colour.slice(3, 5), 16) < 0x75 ? "#ffffff" : "#000000");
+
+// Hovering over a device tells who it is, from whom it takes, and what it holds.
+function devicesOf(place, cluster, links, before, after) {
+  const told = (counts) => counts.map((n, l) => [DATA.graphs.classes[l], n]).filter(([, n]) => n > 0)
+    .map(([name, n]) => `${name} ${n}`).join(", ") || "nothing";
   const text = place.map((_, i) => `device ${i}, cluster ${cluster[i]}<br>` +
     (links[i] === i ? "no transmitter" : `takes from ${links[i]}`) +
     `<br>before: ${told(before[i])}<br>after: ${told(after[i])}`);
-  const devices = { x: place.map((p) => p[0]), y: place.map((p) => p[1]), text, mode: "markers", hoverinfo: "text",
-    hoverlabel: { align: "left" }, marker: { size: 13, line: { color: "white", width: 1 },
-      color: cluster.map((k) => DATA.colours.clusters[k % DATA.colours.clusters.length]) } };
+  const palette = DATA.colours.clusters;
+  const colours = cluster.map((k) => palette[k % palette.length]);
+  return { x: place.map((p) => p[0]), y: place.map((p) => p[1]), hovertext: text, hoverinfo: "text",
+    text: place.map((_, i) => String(i)), textfont: { size: 9, color: colours.map(readable) },
+    mode: "markers+text", name: "device, by cluster", hoverlabel: { align: "left" }, cliponaxis: false,
+    // More clusters than colours: the next round of colours has another shape.
+    marker: { size: 17, opacity: 1, line: { color: "white", width: 1 }, color: colours,
+      symbol: cluster.map((k) => SYMBOLS[Math.floor(k / palette.length) % SYMBOLS.length]) } };
+}
+
+function linksOf(place, cluster, links) {
   const arrows = links.map((j, i) => [j, i]).filter(([j, i]) => j !== i && j >= 0).map(([j, i]) => ({
     x: place[i][0], y: place[i][1], ax: place[j][0], ay: place[j][1], xref: "x", yref: "y", axref: "x", ayref: "y",
-    text: "", arrowhead: 2, arrowsize: 1.1, arrowwidth: 1.3, standoff: 7, startstandoff: 7,
-    opacity: 0.8, arrowcolor: cluster[i] === cluster[j] ? "#555555" : DATA.colours.inter }));
-  const square = (name) => ({ title: { text: `${name} (m)` }, zeroline: false });
+    text: "", arrowhead: 2, arrowsize: 1.1, arrowwidth: 1.3, standoff: 9, startstandoff: 9,
+    opacity: 0.8, arrowcolor: cluster[i] === cluster[j] ? INSIDE : DATA.colours.inter }));
   // Plotly's arrows cannot be dashed: between clusters a dashed line lies under the head.
   const inter = arrows.filter((arrow) => arrow.arrowcolor === DATA.colours.inter);
-  const dashed = { x: inter.flatMap((a) => [a.ax, a.x, null]), y: inter.flatMap((a) => [a.ay, a.y, null]), mode: "lines",
-    line: { dash: "dash", width: 1.5, color: DATA.colours.inter }, hoverinfo: "skip" };
+  const dashed = { x: inter.flatMap((a) => [a.ax, a.x, null]), y: inter.flatMap((a) => [a.ay, a.y, null]),
+    mode: "lines", line: { dash: "dash", width: 1.5, color: DATA.colours.inter }, hoverinfo: "skip",
+    name: "link between clusters" };
   for (const arrow of inter) {
     const [dx, dy] = [arrow.x - arrow.ax, arrow.y - arrow.ay];
     [arrow.ax, arrow.ay, arrow.startstandoff] = [arrow.x - dx * 0.12, arrow.y - dy * 0.12, 0];
   }
-  Plotly.react("graph", [dashed, devices], { ...LAYOUT, showlegend: false, annotations: arrows,
+  const legend = { x: [null], y: [null], mode: "lines", line: { color: INSIDE, width: 1.5 },
+    name: "link inside a cluster" };
+  return [arrows, [legend, dashed]];
+}
+
+function drawGraph(chosen) {
+  const graphs = DATA.graphs;
+  const at = (name) => graphs[name][placeOf(graphs.points, chosen)][chosen.run];
+  const isDone = at("done");
+  byId("graph-note").textContent = !isDone ? "This run is not finished."
+    : `The exchange of this run happened in state ${graphs.states[at("exchange_state")]}: ` +
+      "what the devices hold after it comes from the graph of that state.";
+  // Devices that only other points have, and those of a run that is not finished, have no place.
+  const isThere = at("position").map((p) => isDone && p[0] !== null);
+  const place = at("position").map((p, i) => (isThere[i] ? p : [null, null]));
+  const links = at("links")[chosen.method][chosen.state].map((j, i) => (isThere[i] ? j : -1));
+  const [arrows, lines] = linksOf(place, at("cluster"), links);
+  const devices = devicesOf(place, at("cluster").map((k) => Math.max(0, k)), links, at("counts_before"),
+                            at("counts")[chosen.method]);
+  const square = (name) => axisOf(`${name} (m)`, { constrain: "domain", visible: isDone });
+  Plotly.react("graph", [...lines, devices], { ...LAYOUT, margin: { ...LAYOUT.margin, t: 65 }, showlegend: true,
+    legend: { orientation: "h", x: 0.5, xanchor: "center", y: 1.01, yanchor: "bottom" }, annotations: arrows,
     xaxis: square("x"), yaxis: { ...square("y"), scaleanchor: "x" } }, OPTIONS);
 }
 
@@ -153,7 +201,7 @@ if (settings.length) {
   const choices = { variable: same(Object.keys(DATA.maps)), method: same(all), x: same(settings) };
   if (DATA.isGrid && settings.length > 1) choices.y = same([...settings.slice(1), settings[0]]);
   const rest = DATA.isGrid
-    ? Object.fromEntries(settings.map((name) => [name, same([...new Set(DATA.settings[name])].map(String))])) : {};
+    ? Object.fromEntries(settings.map((name) => [name, same(valuesAt(name, Object.keys(DATA.settings[name])))])) : {};
   controls("points", { ...choices, ...(settings.length > 1 ? rest : {}) }, (chosen) => {
     const y = choices.y ? chosen.y : chosen.x;
     for (const name of Object.keys(rest)) {

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-import math
 import os
+import re
+import shutil
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from d2djax.claims import WITHIN, claims_of
+from d2djax import digest
+from d2djax.claims import claims_of
 from d2djax.config import Config, complete
-from d2djax.plotting import CLUSTER_COLOURS, COLOURS, INTER_COLOUR
-from d2djax.statistics import interval
+from d2djax.plotting import CLUSTER_COLOURS, COLOURS, INTER_COLOUR, STYLES
 
 if TYPE_CHECKING:
     import xarray
@@ -24,118 +23,16 @@ if TYPE_CHECKING:
 MOST_CURVES = 64
 MOST_GRAPH_NUMBERS = 1_000_000
 MOST_GRAPH_RUNS = 8
-MOST_BANDS = 1000
-# What is shown first, where it is there.
-FIRST = ("accuracy", "graph_reward", "discovery_reward")
-PLACES = ("position", "cluster", "links", "counts_before", "counts", "exchange_state", "done")
+DASHES = {"-": "solid", "--": "dash", "-.": "dashdot", ":": "dot"}
 
 
-def _plain(values: Any) -> Any:
-    """Arrays as nested lists of JSON: five digits, and null where there is no number."""
-    if isinstance(values, np.ndarray):
-        return _plain(values.tolist())
-    if isinstance(values, (list, tuple)):
-        return [_plain(value) for value in values]
-    if isinstance(values, float):
-        return float(f"{values:.5g}") if math.isfinite(values) else None
-    return values
+def _dash(style: Any) -> str:
+    """A line style of Matplotlib as one of Plotly, for lines two pixels wide."""
+    return DASHES[style] if isinstance(style, str) else ",".join(f"{2 * length}px" for length in style[1])
 
 
-def _by_point(results: xarray.Dataset) -> xarray.Dataset:
-    """Results with one dimension `at` in the place of the axes of a sweep; what is not done is NaN."""
-    axes = [str(dim) for dim in results["status"].dims if dim not in WITHIN]
-    if "done" in results:
-        numbers = [name for name, one in results.data_vars.items() if one.dtype.kind == "f"]
-        results = results.assign({name: results[name].where(results["done"] > 0) for name in numbers})
-    names = [name for name, one in results.coords.items() if set(one.dims) <= set(axes) and one.dims]
-    settings = results[names].to_dataframe(dim_order=axes).reset_index() if axes else None
-    flat = results.stack(at=axes, create_index=False) if axes else results.expand_dims("at")
-    flat.attrs["settings"] = (
-        {}
-        if settings is None
-        else {str(name): settings[name].tolist() for name in settings.columns if name in names and name != "point"}
-    )
-    return flat.reset_coords([name for name in flat.coords if "at" in flat[name].dims], drop=True)
-
-
-def _label(values: xarray.DataArray) -> str:
-    unit = values.attrs.get("units", "1")
-    return f"{values.attrs.get('long_name', values.name)}{'' if unit == '1' else f' ({unit})'}"
-
-
-def _spread(samples: np.ndarray) -> list[Any]:
-    """Mean, lower and upper limit over the runs, [R, ...], that have a number."""
-    there = samples[np.isfinite(samples).any(axis=tuple(range(1, samples.ndim)))] if samples.ndim > 1 else samples
-    there = there[np.isfinite(there)] if samples.ndim == 1 else there
-    if there.shape[0] == 0:
-        nothing = np.full(samples.shape[1:], np.nan)
-        return _plain([nothing, nothing, nothing])
-    return _plain([np.asarray(one, float) for one in interval(there)])
-
-
-def _in_order(flat: xarray.Dataset) -> list[tuple[str, xarray.DataArray]]:
-    """Variables by name, those that matter most first."""
-    names = sorted(map(str, flat.data_vars), key=lambda name: (name not in FIRST, name))
-    return [(name, flat[name]) for name in names]
-
-
-def _curves(flat: xarray.Dataset, points: np.ndarray) -> dict[str, Any]:
-    """Every variable over rounds or episodes: [point][method] of mean, lower and upper limit."""
-    found = {}
-    for name, one in _in_order(flat):
-        along = [dim for dim in ("round", "episode") if dim in one.dims]
-        if not along or "class" in one.dims:
-            continue
-        values = one if "method" in one.dims else one.expand_dims(method=["rl"])
-        samples = values.isel(at=points).transpose("at", "method", "run", along[0]).values
-        found[str(name)] = {
-            "label": _label(one),
-            "along": "local steps" if along[0] == "round" else "episodes",
-            "x": _plain(one[along[0]].values),
-            "methods": [str(method) for method in values["method"].values],
-            "values": [[_spread(by_method) for by_method in by_point] for by_point in samples],
-        }
-    return found
-
-
-def _maps(flat: xarray.Dataset) -> dict[str, Any]:
-    """Every variable averaged within each run: [point][method] of the mean, for few points with its limits."""
-    found = {}
-    for name, one in _in_order(flat):
-        if name in PLACES or one.dtype.kind not in "fiu" or "run" not in one.dims:
-            continue
-        values = one.astype(float)
-        inner = [dim for dim in values.dims if dim not in ("at", "run", "method")]
-        values = values.mean(inner) if inner else values
-        values = values if "method" in values.dims else values.expand_dims(method=[""])
-        samples = values.transpose("at", "method", "run").values
-        if len(samples) <= MOST_BANDS:
-            table = [[_spread(by_method) for by_method in by_point] for by_point in samples]
-        else:
-            means = np.where(np.isfinite(samples), samples, 0).sum(-1) / np.isfinite(samples).sum(-1).clip(1)
-            table = [[[value] for value in row] for row in _plain(means)]
-        methods = [str(method) for method in values["method"].values]
-        found[str(name)] = {"label": _label(one), "methods": methods, "values": table}
-    return found
-
-
-def _graphs(flat: xarray.Dataset, points: np.ndarray, runs: int) -> dict[str, Any]:
-    """The map of each point and run, and who sends to whom."""
-    some = flat.isel(at=points, run=slice(runs))
-    parts = {
-        "position": ("at", "run", "device", "axis"),
-        "cluster": ("at", "run", "device"),
-        "links": ("at", "run", "method", "state", "device"),
-        "counts_before": ("at", "run", "device", "class"),
-        "counts": ("at", "run", "method", "device", "class"),
-    }
-    found = {name: _plain(some[name].transpose(*dims).values) for name, dims in parts.items()}
-    names = {"methods": "method", "classes": "class", "states": "state"}
-    return found | {key: [_text(one) for one in flat[dim].values] for key, dim in names.items()}
-
-
-def _text(value: Any) -> str:
-    return str(value.item() if isinstance(value, np.generic) else value)
+def _shown(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _facts(manifest: dict[str, Any]) -> list[list[str]]:
@@ -143,18 +40,47 @@ def _facts(manifest: dict[str, Any]) -> list[list[str]]:
     config = manifest.get("config", {})
     # A manifest is JSON: tuples are lists there.
     default = json.loads(json.dumps(asdict(complete(Config(dataset=config.get("dataset", "radioml"))))))
-    changed = [f"{name} = {value}" for name, value in config.items() if value != default.get(name, value)]
-    seeds = manifest.get("seeds", [])
-    machine = manifest.get("machine", {})
-    versions = manifest.get("versions") or machine.get("versions", {})
+    changed = [f"{name} = {_shown(value)}" for name, value in config.items() if value != default.get(name, value)]
+    axes = [f"{name}: {len(values):,} values" for name, values in manifest.get("axes", {}).items()]
+    seeds, machine = manifest.get("seeds", []), manifest.get("machine", {})
+    versions = machine.get("versions") or manifest.get("versions", {})
+    devices = machine.get("devices", [])
+    parts = [str(manifest.get("backend", machine.get("backend", "unknown")))]
+    parts += [f"{devices.count(kind)} x {kind}" for kind in sorted(set(devices))]
+    parts += [
+        f"{machine[name]} {unit}" for name, unit in (("cores", "cores"), ("memory_gib", "GiB")) if name in machine
+    ]
     facts = {
         "settings": ", ".join(changed) or "the default ones",
+        "axes": ", ".join(axes),
         "seeds": f"{len(seeds)}, from {min(seeds)} to {max(seeds)}" if seeds else "unknown",
         "data": str(manifest.get("data", {}).get("name", "unknown")),
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
-        "backend": str(manifest.get("backend", machine.get("backend", "unknown"))),
+        "machine": ", ".join(parts),
     }
-    return [[name, value] for name, value in facts.items()]
+    return [[name, value] for name, value in facts.items() if value]
+
+
+def _notes(points: digest.Points, curves: int, graphs: int, runs: int) -> list[str]:
+    """What the page leaves out."""
+    count, num_runs = points.done.shape
+    done, diverged = int(points.done.sum()), int(points.diverged.sum())
+    notes = []
+    if curves < count:
+        notes.append(f"Curves are shown for {curves} of {count:,} points, heat maps and lines for all.")
+    if runs < num_runs or graphs < count:
+        notes.append(f"Graphs are shown for {runs} of {num_runs:,} runs at {graphs} of {count:,} points.")
+    for dim in ("round", "episode"):
+        length = points.results.sizes.get(dim, 0)
+        if length > digest.MOST_PLACES:
+            notes.append(f"Curves show {digest.MOST_PLACES} of {length:,} {digest.PLURALS[dim]}.")
+    if done < points.done.size:
+        notes.append(f"{done:,} of {points.done.size:,} runs are done; only they count.")
+    if diverged:
+        notes.append(
+            f"{diverged:,} of {done * points.diverged.shape[2]:,} trainings diverged; means are of the others."
+        )
+    return notes
 
 
 def page_data(results: xarray.Dataset) -> dict[str, Any]:
@@ -166,35 +92,31 @@ def page_data(results: xarray.Dataset) -> dict[str, Any]:
     Returns:
         Title, facts, manifest, settings of every point, curves, maps, graphs, claims, notes of what is left out.
     """
-    flat = _by_point(results)
-    count, num_runs = flat.sizes["at"], flat.sizes["run"]
-    embedded = np.unique(np.linspace(0, count - 1, min(count, MOST_CURVES)).astype(int))
+    points = digest.by_point(results)
+    count, num_runs = points.done.shape
     runs = min(num_runs, MOST_GRAPH_RUNS)
-    size = sum(flat[name].size for name in PLACES[:5]) / (count * num_runs) * runs
-    graphs = embedded[:: -(-len(embedded) // max(1, int(MOST_GRAPH_NUMBERS // size)))]
-    notes = []
-    if len(embedded) < count:
-        notes.append(f"Curves are shown for {len(embedded)} of {count:,} points, heat maps and lines for all.")
-    if runs < num_runs or len(graphs) < count:
-        notes.append(f"Graphs are shown for {runs} of {num_runs:,} runs at {len(graphs)} of {count:,} points.")
-    if "done" in results and int(results["done"].sum()) < results["done"].size:
-        notes.append(f"{int(results['done'].sum()):,} of {results['done'].size:,} runs are done; only they count.")
+    size = sum(results[name].size for name in digest.PLACES) // (count * num_runs) * runs
+    shown, curves = digest.chosen(points, MOST_CURVES)
+    drawn, graphs = digest.chosen(points, min(MOST_CURVES, max(1, MOST_GRAPH_NUMBERS // size)))
     manifest = json.loads(results.attrs.get("manifest", "{}"))
-    axes = [str(dim) for dim in results["status"].dims if dim not in WITHIN]
-    claims = [[one.text, one.measured, one.verdict] for one in claims_of(results)]
+    if "machine" in results.attrs:
+        manifest["machine"] = json.loads(results.attrs["machine"])
+    # No claim is about these, which are most of the numbers.
+    claims = claims_of(results.drop_vars(digest.PLACES))
     return {
         "title": results.attrs.get("title", "d2djax"),
         "facts": _facts(manifest),
         "manifest": manifest,
-        "notes": notes,
-        "isGrid": bool(axes) and axes != ["point"],
-        "settings": {name: _plain(values) for name, values in flat.attrs["settings"].items()},
-        "runs": [_text(seed) for seed in results["run"].values],
-        "curves": {"points": embedded.tolist(), "variables": _curves(flat, embedded)},
-        "maps": _maps(flat),
-        "graphs": {"points": graphs.tolist(), "runs": runs} | _graphs(flat, graphs, runs),
-        "claims": claims,
+        "notes": _notes(points, len(shown), len(drawn), runs),
+        "isGrid": bool(points.axes) and points.axes != ["point"],
+        "settings": digest.settings(results, points.axes),
+        "runs": [digest.text_of(seed) for seed in results["run"].values],
+        "curves": {"points": shown, "variables": digest.curves(curves)},
+        "maps": digest.maps(points),
+        "graphs": {"points": drawn, "runs": runs} | digest.graphs(graphs, runs),
+        "claims": [[one.text, one.measured, one.verdict] for one in claims],
         "colours": {"methods": COLOURS, "clusters": CLUSTER_COLOURS, "inter": INTER_COLOUR},
+        "dashes": {method: _dash(style) for method, style in STYLES.items()},
     }
 
 
@@ -215,26 +137,25 @@ def report(results: xarray.Dataset, out: str | Path = "report.html") -> Path:
         from plotly.offline import get_plotlyjs
     except ImportError:
         raise ValueError("report needs Plotly: pip install 'd2djax[plot]'") from None
-    missing = [name for name in ("status", *PLACES[:5]) if name not in results]
+    missing = [name for name in ("status", *digest.PLACES) if name not in results]
     if missing:
         raise ValueError(f"results must be those of run or sweep; they lack {', '.join(missing)}")
     here, out = Path(__file__), Path(out)
-    # A closing tag in a text would end the script that holds it.
-    data = json.dumps(page_data(results), allow_nan=False, separators=(",", ":")).replace("</", "<\\/")
-    page = here.with_name("report.html").read_text()
-    for mark, text in (
-        ("/* plotly */", get_plotlyjs()),
-        ("/* data */", f"const DATA = {data};"),
-        ("/* script */", here.with_name("report.js").read_text()),
-    ):
-        page = page.replace(mark, text, 1)
+    data = json.dumps(page_data(results), allow_nan=False, separators=(",", ":"))
+    parts = {
+        "plotly": get_plotlyjs(),
+        # A tag in a text could end the script that holds it.
+        "data": "const DATA = " + data.replace("<", "\\u003c") + ";",
+        "script": here.with_name("report.js").read_text(),
+    }
+    # All marks at once: a text of the data may look like one.
+    template = here.with_name("report.html").read_text()
+    page = re.sub(r"/\* (plotly|data|script) \*/", lambda mark: parts[mark[1]], template)
     out.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=out.parent, suffix=".partial")
+    temporary = Path(tempfile.mkdtemp(prefix=f"{out.name}.", suffix=".partial", dir=out.parent))
     try:
-        with os.fdopen(handle, "w") as file:
-            file.write(page)
-        os.replace(name, out)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+        (temporary / "page").write_text(page, encoding="utf-8")
+        os.replace(temporary / "page", out)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
     return out

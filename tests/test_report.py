@@ -49,10 +49,9 @@ def made(axes, **changes):
         "counts": whole(30, "method", "device", "class"),
         "exchange_state": whole(STATES),
     }
-    values["accuracy"][1].flat[:7] = np.nan
     about = {
         "config": {"scheme": "fedavg", "aggregation_interval": 10, "gamma": 0.5, "methods": METHODS},
-        "data": {"name": "</script><b>mine"},
+        "data": {"name": "</script><b>mine<!--<script> /* script */"},
         "seeds": [0, 1, 2],
         "versions": {"d2djax": "1"},
     }
@@ -103,7 +102,49 @@ def test_runs_that_are_not_done_do_not_count():
     mean, low, high = found["maps"]["graph_reward"]["values"][0][1]
     np.testing.assert_allclose(mean, one, rtol=1e-4)
     assert low is high is None
-    assert page_data(made(GRID, unfinished=True))["maps"]["graph_reward"]["values"][0][0] == [None] * 3
+    nothing = page_data(made(GRID, unfinished=True))["maps"]
+    assert all(set(np.ravel(one["values"])) == {None} for one in nothing.values())
+
+
+def test_whole_numbers_of_runs_that_are_not_done_do_not_count():
+    swept = made({"gamma": [0.0, 0.5]})
+    swept["done"][0, 1:] = 0
+    for name in ("points_moved", "status", "links", "counts"):
+        swept[name][0, 1:] = -1
+    maps = page_data(swept)["maps"]
+    assert maps["points_moved"]["values"][0][1][0] == swept["points_moved"].values[0, 0, 1]
+    assert maps["diverged"]["values"][0][1][0] == 0
+    assert page_data(swept)["graphs"]["done"] == [[True, False, False], [True, True, True]]
+
+
+def test_trainings_that_diverged_do_not_count_and_it_says_so():
+    swept = made({"gamma": [0.0, 0.5]})
+    swept["status"][1, 0, 1] = 1
+    swept["accuracy"][1, 0, 1, 2:] = np.nan
+    found = page_data(swept)
+    assert "1 of 12 trainings diverged; means are of the others." in found["notes"]
+    left = swept["accuracy"].values[1, 1:, 1]
+    np.testing.assert_allclose(found["curves"]["variables"]["accuracy"]["values"][1][1][0], left.mean(0), rtol=1e-4)
+    np.testing.assert_allclose(found["maps"]["accuracy"]["values"][1][1][0], left.mean(), rtol=1e-4)
+    np.testing.assert_allclose(found["maps"]["diverged"]["values"][1][1][0], 1 / 3, rtol=1e-4)
+
+
+def test_the_end_of_points_with_fewer_rounds():
+    swept = made({"aggregation_interval": [10, 20]})
+    swept["accuracy"][1, :, :, 3:] = np.nan
+    maps = page_data(swept)["maps"]
+    for point, last in ((0, 3), (1, 2)):
+        expected = swept["accuracy"].values[point, :, 0, last].mean()
+        np.testing.assert_allclose(maps["accuracy, at the end"]["values"][point][0][0], expected, rtol=1e-4)
+    assert maps["accuracy"]["label"].endswith(", mean over rounds")
+
+
+def test_limits_are_students_interval():
+    swept = made({})
+    mean, low, high = np.array(page_data(swept)["curves"]["variables"]["accuracy"]["values"][0][0])
+    samples = swept["accuracy"].values[:, 0]
+    half = 4.302653 * samples.std(axis=0, ddof=1) / np.sqrt(3)
+    np.testing.assert_allclose([mean, low, high], [samples.mean(0), mean - half, mean + half], rtol=1e-3, atol=1e-4)
 
 
 def test_many_points_are_thinned_and_it_says_so():
@@ -112,6 +153,23 @@ def test_many_points_are_thinned_and_it_says_so():
     assert len(found["maps"]["graph_reward"]["values"]) == 1100
     assert len(found["maps"]["graph_reward"]["values"][0][0]) == 1
     assert found["notes"][0] == "Curves are shown for 64 of 1,100 points, heat maps and lines for all."
+
+
+def test_what_is_kept_of_a_grid_is_a_grid():
+    axes = {"gamma": list(np.linspace(0, 1, 20)), "alpha_outage": list(np.linspace(1, 2, 10))}
+    found = page_data(made(axes))
+    kept = found["curves"]["points"]
+    pairs = {tuple(found["settings"][name][point] for name in axes) for point in kept}
+    assert len(kept) == len(pairs) == len({g for g, _ in pairs}) * len({a for _, a in pairs}) == 64
+    assert {(0.0, 1.0), (1.0, 2.0)} <= pairs
+
+
+def test_the_page_can_be_read_by_whom_the_folder_lets(tmp_path):
+    page = report(made({}), tmp_path / "page.html")
+    other = tmp_path / "other"
+    other.write_text("")
+    assert page.stat().st_mode == other.stat().st_mode
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "page.html"]
 
 
 @pytest.mark.parametrize("there", [False, True])
@@ -203,12 +261,14 @@ def test_choices_change_the_pictures(opened):
     assert browser.title == "hand-made"
     for picture, select, text in (
         ("curves", "curves-variable", "discovery_reward"),
-        ("curves", "curves-point", "gamma = 0.5, alpha_outage = 4"),
+        ("curves", "curves-gamma", "0.5"),
+        ("curves", "curves-alpha_outage", "4"),
         ("points", "points-variable", "points_moved"),
         ("points", "points-method", "none"),
         ("points", "points-x", "alpha_outage"),
         ("points", "points-gamma", "0.5"),
-        ("graph", "graph-point", "gamma = 0.5, alpha_outage = 2"),
+        ("graph", "graph-gamma", "0.5"),
+        ("graph", "graph-alpha_outage", "2"),
         ("graph", "graph-run", "2"),
         ("graph", "graph-method", "none"),
         ("graph", "graph-state", "1"),
@@ -220,16 +280,18 @@ def test_choices_change_the_pictures(opened):
     # The graph that is chosen now, arrow by arrow.
     at = {"gamma": 0.5, "alpha_outage": 2.0, "run": 2, "method": "none"}
     links = swept["links"].sel(at).isel(state=1).values
-    (_, devices), arrows = plotted(browser, "graph")
+    (*_, devices), arrows = plotted(browser, "graph")
     ends = [[arrow["x"], arrow["y"]] for arrow in arrows]
+    state = int(swept["exchange_state"].sel({name: at[name] for name in ("gamma", "alpha_outage", "run")}))
+    assert f"happened in state {state}:" in browser.find_element("id", "graph-note").text
     at.pop("method")
     place = swept["position"].sel(at).values
     receivers = [i for i, j in enumerate(links) if i != j]
     np.testing.assert_allclose(ends, place[receivers], rtol=1e-4)
-    assert devices["text"][0].startswith("device 0, cluster ")
+    assert devices["hovertext"][0].startswith("device 0, cluster ")
     before = swept["counts_before"].sel(at).isel(device=0).values
     told = ", ".join(f"{name} {n}" for name, n in zip("abc", before, strict=True) if n)
-    assert f"<br>before: {told}<br>after: " in devices["text"][0]
+    assert f"<br>before: {told}<br>after: " in devices["hovertext"][0]
 
 
 def test_the_heat_map_shows_what_was_found(opened):
@@ -243,7 +305,7 @@ def test_the_heat_map_shows_what_was_found(opened):
 
 def test_texts_are_not_taken_for_markup(opened):
     browser = opened(made({}))
-    assert "</script><b>mine" in browser.find_element("id", "facts").text
+    assert "</script><b>mine<!--<script> /* script */" in browser.find_element("id", "facts").text
     assert len(browser.find_elements("id", "points")) == 0, "a run has no settings to go over"
 
 
@@ -256,3 +318,17 @@ def test_lists_of_points_and_single_axes(opened):
     browser = opened(made({"gamma": [0.0, 0.5]}))
     (band, line), _ = plotted(browser, "points")
     assert band["fill"] == "toself" and line["x"] == [0, 0.5]
+
+
+def test_a_run_that_is_not_finished(opened):
+    swept = made({"gamma": [0.0, 0.5]})
+    swept["done"][1] = 0
+    swept["position"][1] = np.nan
+    for name in ("cluster", "links", "counts", "counts_before", "exchange_state", "status"):
+        swept[name][1] = -1
+    browser = opened(swept)
+    choose(browser, "graph-gamma", "0.5")
+    assert browser.find_element("id", "graph-note").text == "This run is not finished."
+    (*_, devices), arrows = plotted(browser, "graph")
+    assert arrows == [] and set(devices["x"]) == {None}
+    assert browser.get_log("browser") == []
