@@ -178,12 +178,29 @@ def make_plan(
     """
     if width is not None and width < 1:
         raise ValueError(f"width must be at least 1; got {width}")
-    mesh, kind = make_mesh(), _kind(function, shared, items, static)
+    kind = _kind(function, shared, items, static)
     if width is None and jax.default_backend() != "cpu":
         one = _plan(*kind, 1)
-        share = -(-jax.tree.leaves(items)[0].shape[0] // mesh.size)
+        share = -(-jax.tree.leaves(items)[0].shape[0] // make_mesh().size)
         width = 2 ** int(np.log2(max(1, min(memory_limit() // max(1, one.bytes), share))))
-    return _plan(*kind, min(width or 1, _most_width.get(kind, width or 1)))
+    return _plan_that_fits(kind, width or 1)
+
+
+def _plan_that_fits(kind: tuple, width: int) -> Plan:
+    """The program of a width; of half of it where compiling runs out of memory, as trials of kernels may do."""
+    while True:
+        width = min(width, _most_width.get(kind, width))
+        try:
+            return _plan(*kind, width)
+        except jax.errors.JaxRuntimeError as error:
+            _halve(kind, width, error)
+
+
+def _halve(kind: tuple, width: int, error: Exception) -> None:
+    """Half as many runs at a time from now on, if it was memory that failed and there is a half."""
+    if "RESOURCE_EXHAUSTED" not in str(error) or width == 1:
+        raise error
+    _most_width[kind] = width // 2
 
 
 def _spread(items: Tree, numbers: np.ndarray, plan: Plan, mesh: Mesh) -> tuple[Tree, jax.Array, np.ndarray]:
@@ -222,10 +239,8 @@ def _fetch(found: Tree, wanted: np.ndarray, into: Tree) -> None:
 def _next_blocks(blocks: int, seconds: float, most: int) -> int:
     """Blocks of the next call, so that calls take a second: long enough not to count, short enough to watch."""
     wanted = int(np.clip(blocks * SECONDS_PER_CALL / max(seconds, 1e-9), 1, most))
-    if jax.process_count() == 1:
-        return wanted
     # Processes that work on the same program take the same runs.
-    return int(multihost_utils.broadcast_one_to_all(np.int32(wanted)))
+    return wanted if jax.process_count() == 1 else int(multihost_utils.broadcast_one_to_all(np.int32(wanted)))
 
 
 def map_runs(
@@ -273,9 +288,7 @@ def map_runs(
                 results = jax.tree.map(lambda leaf: np.empty((size, *leaf.shape[1:]), leaf.dtype), found)
             _fetch(found, wanted, jax.tree.map(lambda leaf, numbers=numbers: leaf[numbers[0] :], results))
         except jax.errors.JaxRuntimeError as error:
-            if "RESOURCE_EXHAUSTED" not in str(error) or plan.width == 1:
-                raise
-            _most_width[_kind(function, shared, items, static)] = plan.width // 2
+            _halve(_kind(function, shared, items, static), plan.width, error)
             plan, blocks = make_plan(function, shared, items, static, width=plan.width), 1
             announce(plan)
             continue

@@ -170,6 +170,23 @@ def test_the_smaller_width_is_kept(exhausted):
     assert other == [2]
 
 
+def test_out_of_memory_while_compiling_halves_the_width(monkeypatch):
+    plan, tried = batch._plan, []
+
+    def limited(*arguments):
+        tried.append(arguments[-1])
+        if arguments[-1] > 2:
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying kernels.")
+        return plan(*arguments)
+
+    monkeypatch.setattr(batch, "_plan", limited)
+    plans, given = [], items(9)
+    one = new_function()[0]
+    for _ in range(2):
+        check(batch.map_runs(one, SHARED, given, width=8, announce=lambda plan: plans.append(plan.width)), given)
+    assert tried == [8, 4, 2, 2] and plans == [2, 2]
+
+
 def test_one_run_that_does_not_fit_is_an_error(exhausted):
     calls = exhausted(lambda width, call: True)
     with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED"):
