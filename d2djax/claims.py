@@ -133,7 +133,7 @@ def energy(results: xarray.Dataset) -> list[Claim]:
     """Energy to a benchmark, here the accuracy that `none` ends with, and the part of the exchange in it."""
     if "accuracy" not in results or set(results["status"].dims) != {"run", "method"}:
         return []
-    found, data = [], data_of(results)
+    found, data, results = [], data_of(results), _averaged(results)
     if "none" in results["method"].values:
         needed = energy_to_end_of_none(results)
         for other in _others(needed):

@@ -16,6 +16,7 @@ from rich.table import Table
 from d2djax import machine
 from d2djax.arguments import axes, config_text, ranges_of, shard, with_config_file
 from d2djax.options import Download, Figure, Info, Report, Run, Search, Sweep
+from d2djax.progress import errors
 from d2djax.validation import validate
 
 
@@ -41,8 +42,9 @@ def _check_folder(folder: Path) -> None:
         raise ValueError(f"--out {folder}: {error.strerror or error}") from error
 
 
-def _start(require_gpu: bool, console: Console) -> None:
-    """Sets the machine up and says what it is, before any work."""
+def _start(require_gpu: bool) -> Console:
+    """Sets the machine up and says what it is, before any work; returns where messages go."""
+    console = errors()
     machine.use_all_cores()
     machine.use_compilation_cache()
     about = machine.describe()
@@ -52,6 +54,7 @@ def _start(require_gpu: bool, console: Console) -> None:
         console.print(f"warning: {fallback}", style="yellow")
     if require_gpu and about["backend"] == "cpu":
         raise ValueError(f"--require-gpu: JAX found no GPU or TPU; {fallback or 'none is attached'}")
+    return console
 
 
 def run_command(command: Run) -> None:
@@ -64,8 +67,7 @@ def run_command(command: Run) -> None:
     check_seeds(command.seeds)
     config = validate(command.config)
     _check_folder(command.out)
-    errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-    _start(command.require_gpu, errors)
+    messages = _start(command.require_gpu)
     dataset = run(config, range(command.first_seed, command.first_seed + command.seeds))
     save(dataset, command.out / "results.zarr")
     (command.out / "config.toml").write_text(config_text(command.config))
@@ -77,7 +79,7 @@ def run_command(command: Run) -> None:
         out.print(cost_table(dataset))
     diverged = int(dataset["status"].sum())
     if diverged:
-        errors.print(f"{diverged} of {dataset['status'].size} trainings diverged: see `status`", style="yellow")
+        messages.print(f"{diverged} of {dataset['status'].size} trainings diverged: see `status`", style="yellow")
     pictures = save_figures(dataset, command.out)
     out.print(f"{manifest['wall_seconds']} s; saved in {command.out}: results.zarr, config.toml, manifest.json")
     out.print("figures: " + ", ".join(path.name for path in pictures))
@@ -94,10 +96,9 @@ def sweep_command(command: Sweep) -> None:
     part = None if command.distributed else shard(command.shard)
     if command.distributed:
         machine.join_processes(command.coordinator, command.processes, command.process)
-    errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-    _start(command.require_gpu, errors)
+    messages = _start(command.require_gpu)
     if part:
-        errors.print(f"shard {part[0]}/{part[1]}")
+        messages.print(f"shard {part[0]}/{part[1]}")
     seeds = range(command.first_seed, command.first_seed + command.seeds)
     try:
         found = sweep(command.config, points, seeds, command.out, training=command.training, shard=part)
@@ -120,7 +121,7 @@ def search_command(command: Search) -> None:
     from d2djax.tables import best_trials
 
     ranges = ranges_of(command.axis)
-    _start(command.require_gpu, Console(stderr=True, highlight=False, markup=False, soft_wrap=True))
+    _start(command.require_gpu)
     study = search(
         command.config,
         ranges,
@@ -147,7 +148,7 @@ def figure_command(command: Figure) -> None:
         raise ValueError(f"--seeds must be 0 or more; got {command.seeds}")
     _check_folder(command.out)
     folders = {name: getattr(command, name) or None for name in ("radioml", "cifar10", "fashion_mnist")}
-    _start(command.require_gpu, Console(stderr=True, highlight=False, markup=False, soft_wrap=True))
+    _start(command.require_gpu)
     out = Console(highlight=False, markup=False, soft_wrap=True)
     found = []
     for picture, claims in draw(names, command.size, command.out, seeds=command.seeds or None, folders=folders):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from d2djax.claims import WITHIN
+from d2djax.results import last_number
 from d2djax.statistics import interval
 
 if TYPE_CHECKING:
@@ -182,16 +183,9 @@ def _reduced(points: Points, name: str) -> dict[str, tuple[str, xarray.DataArray
     over = ", mean over " + " and ".join(PLURALS.get(str(dim), str(dim)) for dim in inner)
     found = {name: (_label(one, over), samples.mean(inner))}
     if inner in (("round",), ("episode",)):
-        # Points with fewer rounds than others end earlier.
-        found[f"{name}, at the end"] = (_label(one, ", at the end"), _at_end(samples))
+        end = samples[..., 0].copy(data=last_number(samples.values))
+        found[f"{name}, at the end"] = (_label(one, ", at the end"), end)
     return found
-
-
-def _at_end(samples: xarray.DataArray) -> xarray.DataArray:
-    """The last number along the last dimension."""
-    values = samples.values
-    last = values.shape[-1] - 1 - np.argmax(np.isfinite(values)[..., ::-1], axis=-1)
-    return samples[..., 0].copy(data=np.take_along_axis(values, last[..., None], axis=-1)[..., 0])
 
 
 def maps(points: Points) -> dict[str, Any]:

@@ -173,6 +173,12 @@ def label(
     return xarray.Dataset(variables(config, graphs, learning, num_parameters), coords=named, attrs=attributes)
 
 
+def last_number(values: np.ndarray) -> np.ndarray:
+    """The last finite number along the last axis: points with fewer rounds than others end earlier."""
+    last = values.shape[-1] - 1 - np.argmax(np.isfinite(values)[..., ::-1], axis=-1)
+    return np.take_along_axis(values, last[..., None], axis=-1)[..., 0]
+
+
 def save(dataset: xarray.Dataset, path: str | os.PathLike[str]) -> Path:
     """Writes a dataset as a zarr store, whole or not at all; an earlier store at `path` is replaced.
 

@@ -149,19 +149,13 @@ def _mean(values: np.ndarray) -> np.ndarray:
     return np.where(number > 0, np.nansum(values, -1) / np.maximum(number, 1), np.nan)
 
 
-def _last(values: np.ndarray) -> np.ndarray:
-    """The last that a run has along the last axis."""
-    place = (~np.isnan(values)).cumsum(-1).argmax(-1)
-    return np.take_along_axis(values, place[:, None], -1)[:, 0]
-
-
 def _evaluate(design: Design, objectives: Sequence[str], tally: Tally, width: int | None) -> dict[str, np.ndarray]:
     """Each objective for every point and seed, [P, R], of the only method; NaN where a run diverged."""
     points, runs = np.divmod(np.arange(len(design)), len(design.seeds))
     computed = design.compute(points, runs, partial(stages_of, tally), width, lambda name, plan: None)
     found = {name: values[:, 0] if "method" in dims else values for name, (dims, values, _) in computed.items()}
     if "accuracy" in found:
-        found["final_accuracy"] = _last(found["accuracy"])
+        found["final_accuracy"] = results.last_number(found["accuracy"])
     for name in {"accuracy", "graph_reward", "graph_outage"} & set(found):
         found[name] = _mean(found[name])
     is_bad = found["status"] > 0
