@@ -19,8 +19,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from benchmarks.__main__ import main
 from benchmarks.harness import Contestant, Report, Target, compiled, missing, race, ratio
-from d2djax.batch import make_mesh
 from d2djax.models import ImageCNN
+from d2djax.program import make_mesh
 
 NAME = "convolution"
 OURS, OURS_MAP = "d2djax, vmap", "d2djax, lax.map"

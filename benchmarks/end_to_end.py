@@ -133,7 +133,8 @@ class Problem:
         sizes, methods = sizes_of(self.points, setup.recipe), config.methods
         graphs = map_runs(_graphs, None, runs, sizes)
         # One unit of training is one method of one run, as in `d2djax.runs`.
-        move = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(-1, *leaf.shape[2:]), moves(graphs, methods))
+        move = jax.vmap(partial(moves, methods=methods))(graphs)
+        move = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(-1, *leaf.shape[2:]), move)
         units = jax.tree.map(lambda leaf: np.repeat(leaf, len(methods), axis=0), runs) | {"move": move}
         return {
             WHOLE: partial(d2djax.run, config, self.seeds.tolist(), data=self.data, progress=False),

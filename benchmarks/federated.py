@@ -30,9 +30,10 @@ from benchmarks.federated_numpy import (
 from benchmarks.federated_numpy import train as train_numpy
 from benchmarks.federated_package import SEED, as_model, one_run, package_start, share
 from benchmarks.harness import Contestant, Report, Result, Target, compiled, missing, race, ratio
-from d2djax.batch import make_mesh, map_runs
+from d2djax.batch import map_runs
 from d2djax.federated import Learning
 from d2djax.machine import num_cores
+from d2djax.program import make_mesh
 
 NAME = "federated"
 ONE, CORES, MANY = "d2djax, 1 run", "d2djax, a run per core", "d2djax, {} runs"

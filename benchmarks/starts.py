@@ -22,13 +22,13 @@ LEVEL = "--xla_backend_optimization_level"
 
 @dataclass(frozen=True)
 class Start:
-    """One process, from its start to its end.
+    """One process and its first run.
 
     Attributes:
-        wall: seconds in all.
-        call: seconds of `d2djax.run`.
-        compiling: seconds of it in tracing, lowering and compiling, each moment counted once.
-        xla: seconds of it in XLA.
+        wall: seconds until the first call of `d2djax.run` is done.
+        call: seconds of that call.
+        compiling: seconds that it takes longer than a second call in the same process.
+        xla: seconds of it in which XLA compiles.
     """
 
     wall: float
@@ -38,7 +38,7 @@ class Start:
 
 
 def start(settings: dict[str, Any], cache: Path | None, flags: str = "") -> Start:
-    """Starts a process that runs once.
+    """Starts a process and waits for it.
 
     Args:
         settings: fields of its config.
@@ -62,7 +62,7 @@ def start(settings: dict[str, Any], cache: Path | None, flags: str = "") -> Star
     if done.returncode:
         raise RuntimeError(f"a fresh process fails: {(done.stderr.splitlines() or ['no word'])[-1]}")
     said = json.loads(done.stdout.splitlines()[-1])
-    return Start(wall, said["call"], said["compiling"], said["XLA"])
+    return Start(wall - said["second"], said["first"], said["first"] - said["second"], said["XLA"])
 
 
 def starts(settings: dict[str, Any], repeats: int, slow: bool, flags: str = "") -> dict[str, list[Start]]:
@@ -108,13 +108,13 @@ def report(name: str, settings: dict[str, Any], repeats: int, slow: bool, most: 
     ]
     notes = [
         f"{name}: {way}: {middle(some, 'wall'):.1f} s in all, {middle(some, 'call'):.1f} s in d2djax.run, "
-        f"of which {middle(some, 'compiling'):.1f} s compiling ({middle(some, 'xla'):.1f} s in XLA)"
+        f"{middle(some, 'compiling'):.1f} s more than the next call; XLA at work for {middle(some, 'xla'):.1f} s"
         for way, some in found.items()
     ]
     gain, spread = ratio(results[1], results[0])
     if gain is not None and spread is not None:
         notes.append(
-            f"{name}: with the cache a process ends {gain:.2f} times as fast ({spread[0]:.2f} to {spread[1]:.2f})"
+            f"{name}: with the cache the run ends {gain:.2f} times as fast ({spread[0]:.2f} to {spread[1]:.2f})"
         )
     compiling = [one.compiling for one in found[FIRST]]
     what = "seconds that the first start compiles, default network and methods"

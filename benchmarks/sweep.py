@@ -18,7 +18,7 @@ from benchmarks.__main__ import main
 from benchmarks.device import images
 from benchmarks.discovery import draw_networks, one_run, setting
 from benchmarks.harness import Contestant, Report, Target, peak_process_bytes, race, ratio
-from d2djax import batch, runs
+from d2djax import program, runs
 from d2djax.batch import make_plan, map_runs
 from d2djax.config import Config, as_numbers, stack_configs
 from d2djax.data import Dataset
@@ -110,11 +110,11 @@ def contestants(sizes: Sizes) -> tuple[list[Contestant], Config, Dataset]:
 
 def programs_for_other_numbers(config: Config, data: Dataset) -> int:
     """Programs that a sweep over other numbers, more seeds and another axis compiles after the first sweep."""
-    before = batch.programs_compiled()
+    before = program.num_compiled()
     with tempfile.TemporaryDirectory() as folder:
         axes = {"temperature": [0.5, 2.0], "gamma": [0.3]}
         d2djax.sweep(config, axes, 3, folder, data=data, training=False, progress=False)
-    return batch.programs_compiled() - before
+    return program.num_compiled() - before
 
 
 def memory(sizes: Sizes) -> float | None:

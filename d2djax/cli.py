@@ -13,7 +13,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from d2djax import machine
+from d2djax import machine, program
 from d2djax.arguments import axes, config_text, ranges_of, shard, with_config_file
 from d2djax.options import Download, Figure, Info, Report, Run, Search, Sweep
 from d2djax.progress import errors
@@ -228,5 +228,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"d2djax: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
+        program.cancel()
         print("d2djax: stopped; a sweep or a search goes on with the same command", file=sys.stderr)
         raise SystemExit(130) from None

@@ -51,5 +51,6 @@ def reliable_clusters(outage: Array, alpha: Array | float) -> Array:
         return _merge(carry[0], carry[1], alpha)
 
     _, owner = jax.lax.fori_loop(0, num_devices - 1, step, (distance, jnp.arange(num_devices)))
-    is_first = owner == jnp.arange(num_devices)
-    return (jnp.cumsum(is_first) - 1)[owner].astype(jnp.int32)
+    device = jnp.arange(num_devices)
+    # The label: how many clusters have a smaller first device.
+    return jnp.sum((owner == device) & (device < owner[:, None]), axis=1, dtype=jnp.int32)

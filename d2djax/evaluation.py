@@ -67,9 +67,9 @@ def evaluate(model: nn.Module, parameters: Parameters, points: Points, test: Arr
         y = points.y[numbers]
         logits = logits_of(model, parameters, inputs(points, numbers))
         loss = optax.softmax_cross_entropy_with_integer_labels(logits, y)
-        counted = jnp.zeros(num_classes, jnp.int32)
-        right = counted.at[y].add((jnp.argmax(logits, axis=-1) == y) & mask)
-        return right, counted.at[y].add(mask), jnp.sum(jnp.where(mask, loss, 0.0))
+        is_class = (y[:, None] == jnp.arange(num_classes)) & mask[:, None]
+        right = is_class & (jnp.argmax(logits, axis=-1) == y)[:, None]
+        return jnp.sum(right, axis=0), jnp.sum(is_class, axis=0), jnp.sum(jnp.where(mask, loss, 0.0))
 
     right, seen, loss = (jnp.sum(part, axis=0) for part in jax.lax.map(block, (padded, is_real)))
     return Evaluation(jnp.sum(right) / size, loss / size, right / seen)

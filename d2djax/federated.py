@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
+from jax.flatten_util import ravel_pytree
 
 from d2djax.config import Config
 from d2djax.evaluation import Evaluation, Parameters, cross_entropies, evaluate
@@ -193,14 +194,16 @@ def _local_training(loss: Callable, task: Task, carry: Any, first_step: Array) -
 
     def local_steps(batches):
         (parameters, _), values = jax.lax.scan(local_step, (anchor, optimizer.init(anchor)), batches)
-        return parameters, jnp.mean(values)
+        # As one vector: what is done with the models afterwards is then one operation, not one for each layer.
+        return ravel_pytree(parameters)[0], jnp.mean(values)
 
     steps = first_step + jnp.arange(config.aggregation_interval)
     batches = jax.vmap(lambda step: minibatch(task.key, step, task.holding, config), out_axes=1)(steps)
     local, values = _each_device(local_steps, batches)
     weights = _weights(task, first_step // config.aggregation_interval)
     drift = _drift(local, equal)
-    carry = _step_server(task, carry, weighted_average(local, weights), weights)
+    average = ravel_pytree(anchor)[1](weighted_average(local, weights))
+    carry = _step_server(task, carry, average, weights)
     return carry, (jnp.sum(equal * _counted(equal, values)), drift)
 
 

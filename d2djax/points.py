@@ -179,6 +179,15 @@ def split(key: Array, sizes: tuple[int, ...], config: Config) -> tuple[Array, Ar
     return shuffled[np.flatnonzero(is_test)], shuffled[np.flatnonzero(~is_test)]
 
 
+def sum_before(sizes: Array) -> Array:
+    """Sum of all earlier rows, [N, ...] int32 to the same.
+
+    A product with a triangle of ones is one kernel, a running sum of many rows several; whole numbers are exact.
+    """
+    triangle = jnp.tril(jnp.ones((sizes.shape[0],) * 2, sizes.dtype), -1)
+    return jnp.tensordot(triangle, sizes, axes=1)
+
+
 def cell_starts(counts: Array) -> Array:
     """Where each device's points of each class begin in a list device after device, class after class.
 
@@ -188,8 +197,7 @@ def cell_starts(counts: Array) -> Array:
     Returns:
         [N, L] int32.
     """
-    flat = counts.reshape(-1)
-    return (jnp.cumsum(flat) - flat).reshape(counts.shape)
+    return sum_before(jnp.sum(counts, axis=1))[:, None] + jnp.cumsum(counts, axis=1) - counts
 
 
 def assign(train: Array, counts: Array, sizes: tuple[int, ...], config: Config) -> Array:
@@ -207,8 +215,10 @@ def assign(train: Array, counts: Array, sizes: tuple[int, ...], config: Config) 
     left = np.array(sizes) - held_out_sizes(np.array(sizes), config)
     class_start = jnp.asarray(np.concatenate([[0], np.cumsum(left)[:-1]]), jnp.int32)
     # A device's first point of a class comes after those of the devices before it.
-    first = class_start[None, :] + jnp.cumsum(counts, axis=0) - counts
-    # From a place in the list to a place among the training points, the same for all points of a cell.
-    shift = (first - cell_starts(counts)).reshape(-1)
-    total = num_points(config)
-    return train[jnp.arange(total) + jnp.repeat(shift, counts.reshape(-1), total_repeat_length=total)]
+    first = class_start[None, :] + sum_before(counts)
+    start, total = cell_starts(counts).reshape(-1), num_points(config)
+    # From a place in the list to a place among the training points: the same for all points of a cell, so along
+    # the list a running sum of steps at the cells' starts.
+    shift = first.reshape(-1) - start
+    step = jnp.zeros(total + 1, jnp.int32).at[start].add(jnp.diff(shift, prepend=0))
+    return train[jnp.arange(total) + jnp.cumsum(step)[:-1]]

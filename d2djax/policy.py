@@ -164,5 +164,9 @@ def greedy(buffer: Buffer) -> Array:
     Returns:
         `links`, [S, N] int32; a device that tried nothing in a state gets no link (itself).
     """
-    best = jnp.argmax(_mean_reward(buffer, ..., -jnp.inf), axis=-1)
-    return jnp.where(jnp.any(buffer.tries > 0, axis=-1), best, jnp.arange(best.shape[-1])[None]).astype(jnp.int32)
+    mean = _mean_reward(buffer, ..., -jnp.inf)
+    device = jnp.arange(mean.shape[-1], dtype=jnp.int32)
+    # The smallest of the best: `argmax` does the same in ten times as many kernels.
+    is_best = mean == jnp.max(mean, axis=-1, keepdims=True)
+    best = jnp.min(jnp.where(is_best, device, device.size - 1), axis=-1)
+    return jnp.where(jnp.any(buffer.tries > 0, axis=-1), best, device)

@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from d2djax import batch, machine, results
-from d2djax.batch import Plan, map_runs
+from d2djax import machine, program, results
+from d2djax.batch import map_runs
 from d2djax.config import GRAPH_NUMBERS, TRAINING_NUMBERS, Config, numbers_of, stack_configs
 from d2djax.data import Dataset, load
 from d2djax.federated import Learning, Recipe
 from d2djax.models import check_model, make_model
 from d2djax.network import Network, make_network
 from d2djax.points import Points, arrange, check_fits, windows_per_key
+from d2djax.program import Kind, Plan, kind_of
 from d2djax.progress import Stage, announcer, errors, stage
 from d2djax.rng import run_key
-from d2djax.simulation import Graphs, Sizes, exchange_and_train, find_graphs, moves, sizes_of
+from d2djax.simulation import Graphs, Move, Sizes, exchange_and_train, find_graphs, moves, sizes_of
 from d2djax.validation import validate
 
 if TYPE_CHECKING:
@@ -102,8 +103,8 @@ def network_of(shared: None, item: dict[str, Any], static: None) -> Network:
 
 
 def graphs_of(shared: None, item: dict[str, Any], sizes: Sizes) -> Graphs:
-    """The graphs of one run, as `map_runs` calls it."""
-    return find_graphs(run_key(item["seed"]), item["network"], item["config"], sizes)
+    """The graphs of one run, as `map_runs` calls it; without its network, which is there already."""
+    return replace(find_graphs(run_key(item["seed"]), item["network"], item["config"], sizes), network=None)
 
 
 def learning_of(points: Points, item: dict[str, Any], recipe: Recipe) -> Learning:
@@ -129,27 +130,53 @@ def _once(function: Callable, shared: Any, items: Any, static: Any, matters: Any
     return jax.tree.map(lambda leaf: leaf[kind], found)
 
 
+def _moves(graphs: Graphs, methods: tuple[str, ...]) -> Move:
+    """`simulation.moves` of all runs, fields [U M, ...], on the host: it is little work, and dear to compile."""
+    num_runs, num_methods = graphs.received.shape[:2]
+    counts = np.repeat(np.asarray(graphs.network.counts), num_methods, axis=0)
+    links = np.asarray(graphs.links)[np.arange(num_runs), :, np.asarray(graphs.state)]
+    is_pooled = np.tile(np.array(methods) == "pooled", num_runs)
+    joined = lambda leaf: np.asarray(leaf).reshape(-1, *leaf.shape[2:])  # noqa: E731
+    fields: Any = (counts, joined(links), joined(graphs.received), is_pooled)
+    return Move(*fields)
+
+
 def _numbers(config: Config, names: Collection[str], wanted: bool) -> list[Any]:
     """The numbers of a config that stand in `names`, or those that do not."""
     return [jax.tree.leaves(getattr(config, name)) for name in numbers_of(config) if (name in names) == wanted]
 
 
-def result_shapes(setup: Setup, configs: Config, trains: bool = True) -> tuple[Graphs, Learning | None]:
-    """What `compute` returns for as many runs as `configs` has, as shapes; nothing is computed or compiled."""
+def result_shapes(
+    setup: Setup, configs: Config, trains: bool = True, each: Callable[[Kind], None] = lambda kind: None
+) -> tuple[Graphs, Learning | None]:
+    """What `compute` returns for as many runs as `configs` has, as shapes; nothing is computed or compiled.
+
+    Args:
+        setup: see `compute`, as the next two.
+        configs: see there.
+        trains: see there.
+        each: called with the kind of each program that `compute` needs, in its order.
+    """
     size, num_methods = len(jax.tree.leaves(configs)[0]), len(setup.config.methods)
     item: dict[str, Any] = {"seed": np.zeros(size, np.int32), "config": configs}
 
     def rows(tree: Any, *leading: int) -> Any:
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((*leading, *leaf.shape), leaf.dtype), tree)
 
-    item["network"] = rows(batch.result_shapes(network_of, None, item), size)
-    graphs = batch.result_shapes(graphs_of, None, item, setup.sizes)
+    def result(function: Callable, shared: Any, items: Any, static: Any) -> Any:
+        kind = kind_of(function, shared, items, static)
+        each(kind)
+        return program.result_shapes(kind)
+
+    network = result(network_of, None, item, None)
+    found = result(graphs_of, None, item | {"network": rows(network, size)}, setup.sizes)
+    graphs = replace(found, network=network)
     if not trains:
         return rows(graphs, size), None
+    # A method of a run is an item of its own.
     one_move = jax.eval_shape(partial(moves, methods=setup.config.methods), graphs)
-    unit = {"seed": item["seed"], "config": configs}
-    unit["move"] = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((size, *leaf.shape[1:]), leaf.dtype), one_move)
-    learning = batch.result_shapes(learning_of, setup.points, unit, setup.recipe)
+    move = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((size, *leaf.shape[1:]), leaf.dtype), one_move)
+    learning = result(learning_of, setup.points, item | {"move": move}, setup.recipe)
     return rows(graphs, size), rows(learning, size, num_methods)
 
 
@@ -180,6 +207,8 @@ def compute(
     Returns:
         Their graphs, fields [U, ...], and their learning curves, fields [U, M, ...]; none without training.
     """
+    # All programs at once, the later ones while the first runs.
+    result_shapes(setup, configs, trains, each=partial(program.start, width=width))
     numbers = partial(_numbers, configs)
     runs = {"seed": seeds, "config": configs}
 
@@ -192,13 +221,12 @@ def compute(
     sizes = setup.sizes
     matters = (seeds, numbers(TRAINING_NUMBERS - GRAPH_NUMBERS, False))
     graphs = once("discovery", graphs_of, None, runs | {"network": networks}, sizes, matters)
+    graphs = replace(graphs, network=networks)
     if not trains:
         return graphs, None
     # One unit of training is one method of one run: all methods of all runs share one program.
     num_methods = len(setup.config.methods)
-    move = jax.tree.map(
-        lambda leaf: np.asarray(leaf).reshape(-1, *leaf.shape[2:]), moves(graphs, setup.config.methods)
-    )
+    move = _moves(graphs, setup.config.methods)
     units = jax.tree.map(lambda leaf: np.repeat(leaf, num_methods, axis=0), runs) | {"move": move}
     matters = (units["seed"], move, _numbers(units["config"], TRAINING_NUMBERS, True))
     learning = once("training", learning_of, setup.points, units, setup.recipe, matters)
@@ -256,11 +284,14 @@ def run(
     started = time.perf_counter()
     console = errors() if progress else None
     run_seeds = check_seeds(seeds)
-    setup = set_up(config or Config(), data, recipe)
-    dataset, config = setup.dataset, setup.config
+    config = validate(with_classes_of(config or Config(), data))
+    configs = stack_configs([config] * len(run_seeds))
+    # The network needs no data, so its program compiles while they are read or made.
+    program.start(kind_of(network_of, None, {"seed": run_seeds, "config": configs}, None), width=width)
+    setup = set_up(config, data, recipe)
+    dataset = setup.dataset
     if console:
         console.print(f"data: {dataset.name}, {len(dataset.y):,} points, {dataset.source}")
-    configs = stack_configs([config] * len(run_seeds))
     graphs, learning = compute(
         setup, configs, run_seeds, partial(partial, stage, console), width=width, announce=announcer(console)
     )

@@ -230,12 +230,10 @@ class Move:
 
 
 def moves(graphs: Graphs, methods: tuple[str, ...]) -> Move:
-    """What moves for each method of one run, fields [M, ...], or of several runs, fields [R, M, ...]."""
-    same = jnp.broadcast_to(jnp.expand_dims(graphs.network.counts, -3), graphs.received.shape)
-    state = jnp.expand_dims(graphs.state, (-3, -2, -1))
-    links = jnp.take_along_axis(graphs.links, state, axis=-2).squeeze(-2)
+    """What moves for each method of one run, fields [M, ...]."""
+    same = jnp.broadcast_to(graphs.network.counts, graphs.received.shape)
     is_pooled = jnp.array([method == "pooled" for method in methods])
-    return Move(same, links, graphs.received, jnp.broadcast_to(is_pooled, links.shape[:-1]))
+    return Move(same, graphs.links[:, graphs.state], graphs.received, is_pooled)
 
 
 def exchange_and_train(key: Array, move: Move, config: Config, points: Points, recipe: Recipe) -> Learning:

@@ -10,7 +10,7 @@ from jax import Array
 
 from d2djax.config import Config
 from d2djax.messages import Exchange
-from d2djax.points import cell_starts
+from d2djax.points import cell_starts, sum_before
 from d2djax.rng import Stream, at
 
 
@@ -88,16 +88,16 @@ def transfer(points: Array, counts: Array, links: Array, received: Array) -> Hol
     """
     num_devices, total = counts.shape[0], points.shape[0]
     device = jnp.arange(num_devices, dtype=jnp.int32)
-    first = cell_starts(counts)[links] + _offset_in_class(links, received)
-    # Along the list of points the new owner is constant but for steps where a receiver's share
-    # begins and ends: the running sum of these steps is the difference between new owner and old.
+    start = cell_starts(counts)
+    first = start[links] + _offset_in_class(links, received)
+    # Along the list of points the owner is constant but for steps: by one where the next device's points begin,
+    # and to a receiver and back where its share begins and ends. Their running sum is the owner.
     step = jnp.broadcast_to((device - links)[:, None], received.shape)
-    change = jnp.zeros(total + 1, jnp.int32).at[first].add(step).at[first + received].add(-step)
-    before = jnp.repeat(device, jnp.sum(counts, axis=1), total_repeat_length=total)
-    owner = before + jnp.cumsum(change)[:-1]
+    change = jnp.zeros(total + 1, jnp.int32).at[start[1:, 0]].add(1)
+    owner = jnp.cumsum(change.at[first].add(step).at[first + received].add(-step))[:-1]
     order = jnp.argsort(owner, stable=True)
     size = jnp.zeros(num_devices, jnp.int32).at[owner].add(1)
-    return Holding(points[order], jnp.cumsum(size) - size, size)
+    return Holding(points[order], sum_before(size), size)
 
 
 def pool(key: Array, points: Array, num_devices: int) -> Holding:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import d2djax
-from d2djax import batch
+from d2djax import batch, program
 
 
 def new_function():
@@ -40,9 +40,9 @@ def check(found, given):
 
 
 def test_every_number_of_runs_has_the_same_program_and_bits(monkeypatch):
-    monkeypatch.setattr(batch, "MOST_BLOCKS", 4)
+    monkeypatch.setattr(program, "MOST_BLOCKS", 4)
     one, traces = new_function()
-    before, whole = batch.programs_compiled(), batch.map_runs(one, SHARED, items(23))
+    before, whole = program.num_compiled(), batch.map_runs(one, SHARED, items(23))
     check(whole, items(23))
     # For the shapes of the results, and for the program.
     assert len(traces) <= 2
@@ -55,13 +55,13 @@ def test_every_number_of_runs_has_the_same_program_and_bits(monkeypatch):
         for name, values in found.items():
             assert isinstance(values, np.ndarray)
             np.testing.assert_array_equal(values, whole[name][:size])
-    assert batch.programs_compiled() == before + 1 and not traces
+    assert program.num_compiled() == before + 1 and not traces
 
 
 @pytest.mark.parametrize("seconds, longest", [(0.0, 1), (1e6, 4)])
 def test_length_of_calls_changes_nothing(monkeypatch, seconds, longest):
     monkeypatch.setattr(batch, "SECONDS_PER_CALL", seconds)
-    monkeypatch.setattr(batch, "MOST_BLOCKS", 4)
+    monkeypatch.setattr(program, "MOST_BLOCKS", 4)
     calls, given = [], items(9)
     found = batch.map_runs(new_function()[0], SHARED, given, advance=calls.append)
     check(found, given)
@@ -93,10 +93,10 @@ def test_static_is_part_of_the_program():
 
 def test_shapes_without_compiling():
     one, _ = new_function()
-    before = batch.programs_compiled()
-    shapes = batch.result_shapes(one, SHARED, items(3))
+    before = program.num_compiled()
+    shapes = program.result_shapes(program.kind_of(one, SHARED, items(3), None))
     assert (shapes["sum"].shape, shapes["all"].shape, shapes["number"].dtype) == ((), (7, 7), np.int32)
-    assert batch.programs_compiled() == before
+    assert program.num_compiled() == before
 
 
 def test_a_plan_says_what_it_is():
@@ -111,23 +111,23 @@ def test_a_plan_says_what_it_is():
 @pytest.fixture
 def exhausted(monkeypatch):
     """`exhausted(fails)`: programs run out of memory where `fails(width, number of the call)`."""
-    plan = batch._plan
+    compiled = program.compiled
 
     def start(fails, message="RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes."):
         calls = []
 
         def limited(*arguments):
-            real = plan(*arguments)
+            real = compiled(*arguments)
 
-            def program(*given):
+            def call(*given):
                 calls.append(real.width)
                 if fails(real.width, len(calls)):
                     raise jax.errors.JaxRuntimeError(message)
                 return real.program(*given)
 
-            return dataclasses.replace(real, program=program)
+            return dataclasses.replace(real, program=call)
 
-        monkeypatch.setattr(batch, "_plan", limited)
+        monkeypatch.setattr(program, "compiled", limited)
         return calls
 
     return start
@@ -171,15 +171,15 @@ def test_the_smaller_width_is_kept(exhausted):
 
 
 def test_out_of_memory_while_compiling_halves_the_width(monkeypatch):
-    plan, tried = batch._plan, []
+    compiled, tried = program.compiled, []
 
     def limited(*arguments):
         tried.append(arguments[-1])
         if arguments[-1] > 2:
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying kernels.")
-        return plan(*arguments)
+        return compiled(*arguments)
 
-    monkeypatch.setattr(batch, "_plan", limited)
+    monkeypatch.setattr(program, "compiled", limited)
     plans, given = [], items(9)
     one = new_function()[0]
     for _ in range(2):
@@ -206,9 +206,9 @@ DEVICES = """
 import sys
 sys.path.insert(0, sys.argv[1])
 import numpy as np
-from d2djax import batch
+from d2djax import batch, program
 import jax, test_batch
-batch.MOST_BLOCKS = 2
+program.MOST_BLOCKS = 2
 one, _ = test_batch.new_function()
 whole = batch.map_runs(one, test_batch.SHARED, test_batch.items(21))
 for size in (1, 2, 3, 4, 5, 8, 9):
@@ -219,7 +219,7 @@ for size in (1, 2, 3, 4, 5, 8, 9):
     for name in found:
         np.testing.assert_array_equal(found[name], whole[name][:size])
 test_batch.check(whole, test_batch.items(21))
-assert batch.programs_compiled() == 1
+assert program.num_compiled() == 1
 assert len(jax.devices()) == 4
 given = test_batch.items(21)
 for width in (2, 3):

@@ -2,6 +2,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from dataclasses import asdict, replace
 from datetime import datetime
 from importlib import metadata
@@ -16,7 +17,7 @@ import xarray
 from scipy import stats
 
 import d2djax
-from d2djax import batch, results, statistics
+from d2djax import program, results, runs, statistics
 from d2djax.config import Config, Method
 from d2djax.data.types import Dataset
 from d2djax.points import arrange, held_out_sizes
@@ -228,11 +229,36 @@ def test_methods_share_their_random_numbers(found, found_none):
 
 
 def test_numbers_do_not_compile_anew(found_none, only_none, tiny_dataset):
-    before = batch._plan.cache_info().misses
+    before = program.num_compiled()
     for rate in (0.01, 0.1, 0.7):
         other = d2djax.run(replace(only_none, learning_rate=rate), 1, data=tiny_dataset, progress=False, width=1)
         assert not np.array_equal(other["loss"], found_none["loss"].isel(run=[0]))
-    assert batch._plan.cache_info().misses == before
+    assert program.num_compiled() == before
+
+
+def test_what_compiles_ahead_is_what_runs(found, all_methods, tiny_dataset, monkeypatch):
+    started, used, compiled = [], [], program.compiled
+    monkeypatch.setattr(program, "start", lambda kind, width: started.append(kind))
+    monkeypatch.setattr(program, "compiled", lambda kind, width: used.append(kind) or compiled(kind, width))
+    d2djax.run(all_methods, 1, data=tiny_dataset, progress=False, width=1)
+    assert [kind.function for kind in used] == [runs.network_of, runs.graphs_of, runs.learning_of]
+    # The network's twice: before the data are there, and with the others.
+    assert started == used[:1] + used
+
+
+def test_programs_compile_beside_each_other(monkeypatch):
+    begun, real = threading.Barrier(3, timeout=60), program._compile
+
+    def together(*arguments):
+        begun.wait()
+        return real(*arguments)
+
+    monkeypatch.setattr(program, "_compile", together)
+    add = [lambda shared, item, static, n=n: item + n for n in range(3)]
+    kinds = [program.kind_of(one, None, np.arange(3), None) for one in add]
+    for kind in kinds:
+        program.start(kind, 1)
+    assert [program.compiled(kind, 1).width for kind in kinds] == [1, 1, 1]
 
 
 def test_two_devices_equal_one(found_none, only_none, tiny_dataset, tmp_path):

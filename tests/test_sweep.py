@@ -12,7 +12,7 @@ import pytest
 import xarray
 
 import d2djax
-from d2djax import batch, design, progress, results, runs, store, tables
+from d2djax import batch, design, program, progress, results, runs, store, tables
 from d2djax.axes import LogUniform, Uniform
 from d2djax.config import numbers_of
 
@@ -138,10 +138,10 @@ def test_stragglers_differ_between_points(sweep, run, tmp_path, monkeypatch):
 def test_shapes_may_differ_between_points(sweep, run, tmp_path, monkeypatch):
     monkeypatch.setattr(design, "_most_runs", lambda *_: 3)
     points = [{"num_devices": 6, "aggregation_interval": 4}, {"num_devices": 8, "aggregation_interval": 2}]
-    before = batch.programs_compiled()
+    before = program.num_compiled()
     found = sweep(tmp_path, points, 2)
     # The first point has those of the other tests.
-    assert batch.programs_compiled() in (before + 3, before + 6)
+    assert program.num_compiled() in (before + 3, before + 6)
     assert found["round"].values.tolist() == [2, 4, 6, 8] and found.sizes["device"] == 8
     assert (found["cluster"].isel(point=0, device=slice(6, None)) == -1).all()
     assert np.isnan(found["loss"].isel(point=0).sel(round=[2, 6])).all()
@@ -179,9 +179,9 @@ def test_weights_of_the_reward_do_not_train_anew(sweep, tmp_path, monkeypatch, c
 def test_all_values_of_all_numbers_share_their_programs(whole, sweep, config, tmp_path):
     names = [name for name in numbers_of(config) if isinstance(getattr(config, name), float)]
     points = [{name: getattr(config, name) * (1 - step / 20) for name in names} for step in range(3)]
-    before = batch.programs_compiled()
+    before = program.num_compiled()
     found = sweep(tmp_path, points, 2)
-    assert batch.programs_compiled() == before
+    assert program.num_compiled() == before
     assert (found["done"] == 1).all() and len(np.unique(found["loss"].isel(run=0, method=0, round=0))) == 3
 
 
@@ -355,17 +355,17 @@ def test_only_the_worst_points_are_named():
 
 
 def test_memory_that_runs_out_changes_only_the_width(whole, sweep, tmp_path, monkeypatch):
-    program, failed = batch._plan, []
+    compiled, failed = program.compiled, []
 
     def limited(*arguments):
         def fail(*_):
             failed.append(arguments)
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
 
-        real = program(*arguments[:-1], 1)
+        real = compiled(*arguments[:-1], 1)
         return real if arguments[-1] == 1 else replace(real, program=fail, width=2, slots=2)
 
-    monkeypatch.setattr(batch, "_plan", limited)
+    monkeypatch.setattr(program, "compiled", limited)
     monkeypatch.setattr(batch, "_most_width", {})
     same(sweep(tmp_path, width=2), whole)
     assert len(failed) == 3
