@@ -47,7 +47,7 @@ class Scale:
         repeats: rounds of the race.
         start: changes to the default config for the fresh processes: little work, the programs of the default.
         starts: rounds of fresh processes.
-        slow: these also with XLA's last level of optimisation.
+        slow: one more with XLA's last level of optimisation.
         flags: of XLA in the others.
     """
 
@@ -56,14 +56,14 @@ class Scale:
     runs: int
     repeats: int
     start: dict[str, Any] = field(default_factory=dict)
-    starts: int = 3
+    starts: int = 5
     slow: bool = True
     flags: str = ""
 
 
 # Two of each loop at least: XLA unrolls a loop of one, and another program would be compiled.
 SHORT = {"num_steps": 20, "aggregation_interval": 10, "num_episodes": 80}
-FULL = Scale({"num_steps": 200, "aggregation_interval": 20}, images=70000, runs=1, repeats=5, start=SHORT)
+FULL = Scale({"num_steps": 100, "aggregation_interval": 20}, images=70000, runs=1, repeats=5, start=SHORT)
 TOY = Scale(
     {"num_steps": 4, "aggregation_interval": 2, "num_episodes": 80, "points_per_device": 120},
     images=6000,

@@ -71,7 +71,7 @@ def starts(settings: dict[str, Any], repeats: int, slow: bool, flags: str = "") 
     Args:
         settings: fields of the config of all.
         repeats: rounds.
-        slow: also with XLA's last level of optimisation, which d2djax leaves out on a CPU.
+        slow: in the first round also with XLA's last level of optimisation, which d2djax leaves out on a CPU.
         flags: of XLA, for the others.
     """
     found: dict[str, list[Start]] = {}
@@ -79,7 +79,7 @@ def starts(settings: dict[str, Any], repeats: int, slow: bool, flags: str = "") 
         print(f"end_to_end: fresh processes, round {turn + 1} of {repeats}", file=sys.stderr, flush=True)
         with tempfile.TemporaryDirectory() as folder:
             ways = {FIRST: (Path(folder), flags), SECOND: (Path(folder), flags)}
-            if slow:
+            if slow and turn == 0:
                 ways[SLOW] = (None, f"{LEVEL}=3")
             for name, way in ways.items():
                 found.setdefault(name, []).append(start(settings, *way))
