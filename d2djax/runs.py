@@ -284,14 +284,11 @@ def run(
     started = time.perf_counter()
     console = errors() if progress else None
     run_seeds = check_seeds(seeds)
-    config = validate(with_classes_of(config or Config(), data))
-    configs = stack_configs([config] * len(run_seeds))
-    # The network needs no data, so its program compiles while they are read or made.
-    program.start(kind_of(network_of, None, {"seed": run_seeds, "config": configs}, None), width=width)
-    setup = set_up(config, data, recipe)
-    dataset = setup.dataset
+    setup = set_up(config or Config(), data, recipe)
+    dataset, config = setup.dataset, setup.config
     if console:
         console.print(f"data: {dataset.name}, {len(dataset.y):,} points, {dataset.source}")
+    configs = stack_configs([config] * len(run_seeds))
     graphs, learning = compute(
         setup, configs, run_seeds, partial(partial, stage, console), width=width, announce=announcer(console)
     )

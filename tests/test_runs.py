@@ -242,8 +242,7 @@ def test_what_compiles_ahead_is_what_runs(found, all_methods, tiny_dataset, monk
     monkeypatch.setattr(program, "compiled", lambda kind, width: used.append(kind) or compiled(kind, width))
     d2djax.run(all_methods, 1, data=tiny_dataset, progress=False, width=1)
     assert [kind.function for kind in used] == [runs.network_of, runs.graphs_of, runs.learning_of]
-    # The network's twice: before the data are there, and with the others.
-    assert started == used[:1] + used
+    assert started == used
 
 
 def test_programs_compile_beside_each_other(monkeypatch):
