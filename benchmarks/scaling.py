@@ -45,7 +45,7 @@ class Sizes:
     repeats: int = 5
 
 
-FULL = Sizes(runs=(1, 4, 16, 64))
+FULL = Sizes(runs=(1, 4, 16))
 TOY = Sizes(
     runs=(1, 4),
     episodes=80,
