@@ -141,9 +141,9 @@ def _lower(kind: Kind, width: int) -> tuple[jax.stages.Lowered, int]:
 
 
 def _compiler_options() -> dict[str, Any]:
-    """Options of XLA, unless some are set: on a CPU its last level of optimisation doubles the time to compile.
+    """Options of XLA, unless some are set: on a CPU without its last level of optimisation, which takes longer.
 
-    `python -m benchmarks --only end_to_end` shows both; what is computed takes no longer without it.
+    `python -m benchmarks --only end_to_end` shows both; what is compiled runs no slower without it.
     """
     is_set = "xla_backend_optimization_level" in os.environ.get("XLA_FLAGS", "")
     return {} if is_set or jax.default_backend() != "cpu" else {"xla_backend_optimization_level": 2}
@@ -191,7 +191,10 @@ def compiled(kind: Kind, width: int) -> Plan:
 
 def cancel() -> None:
     """Leaves out what waits to be compiled, for a process that is about to end."""
-    _compilers().shutdown(wait=False, cancel_futures=True)
+    if _compilers.cache_info().currsize:
+        _compilers().shutdown(wait=False, cancel_futures=True)
+        _compilers.cache_clear()
+        _started.cache_clear()
 
 
 def num_compiled() -> int:

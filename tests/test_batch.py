@@ -99,6 +99,14 @@ def test_shapes_without_compiling():
     assert program.num_compiled() == before
 
 
+def test_a_program_left_out_compiles_later():
+    kind = program.kind_of(new_function()[0], SHARED, items(3), None)
+    program.start(kind, None)
+    program.cancel()
+    program.cancel()
+    assert program.compiled(kind, 1).width == 1
+
+
 def test_a_plan_says_what_it_is():
     plan = batch.make_plan(new_function()[0], SHARED, items(3), width=2)
     assert str(plan).startswith("2 runs at a time on ") and str(plan).endswith("MB each")
