@@ -166,7 +166,7 @@ def map_runs(
             _fetch(found, wanted, jax.tree.map(lambda leaf, numbers=numbers: leaf[numbers[0] :], results))
         except jax.errors.JaxRuntimeError as error:
             _halve(kind, plan.width, error)
-            plan, blocks = make_plan(function, shared, items, static, width=plan.width), 1
+            plan, blocks = _plan_that_fits(kind, plan.width), 1
             announce(plan)
             continue
         # Not kept beside those of the next call.

@@ -102,9 +102,10 @@ def network_of(shared: None, item: dict[str, Any], static: None) -> Network:
     return make_network(run_key(item["seed"]), item["config"])
 
 
-def graphs_of(shared: None, item: dict[str, Any], sizes: Sizes) -> Graphs:
-    """The graphs of one run, as `map_runs` calls it; without its network, which is there already."""
-    return replace(find_graphs(run_key(item["seed"]), item["network"], item["config"], sizes), network=None)
+def graphs_of(shared: None, item: dict[str, Any], sizes: Sizes) -> tuple[Graphs, Move]:
+    """The graphs of one run, without its network, which is there already, and what moves, for `map_runs`."""
+    graphs = find_graphs(run_key(item["seed"]), item["network"], item["config"], sizes)
+    return replace(graphs, network=None), moves(graphs, item["config"].methods)
 
 
 def learning_of(points: Points, item: dict[str, Any], recipe: Recipe) -> Learning:
@@ -128,17 +129,6 @@ def _once(function: Callable, shared: Any, items: Any, static: Any, matters: Any
         few = jax.tree.map(lambda leaf: leaf[first], items)
         found = map_runs(function, shared, few, static, advance=advance, **options)
     return jax.tree.map(lambda leaf: leaf[kind], found)
-
-
-def _moves(graphs: Graphs, methods: tuple[str, ...]) -> Move:
-    """`simulation.moves` of all runs, fields [U M, ...], on the host: it is little work, and dear to compile."""
-    num_runs, num_methods = graphs.received.shape[:2]
-    counts = np.repeat(np.asarray(graphs.network.counts), num_methods, axis=0)
-    links = np.asarray(graphs.links)[np.arange(num_runs), :, np.asarray(graphs.state)]
-    is_pooled = np.tile(np.array(methods) == "pooled", num_runs)
-    joined = lambda leaf: np.asarray(leaf).reshape(-1, *leaf.shape[2:])  # noqa: E731
-    fields: Any = (counts, joined(links), joined(graphs.received), is_pooled)
-    return Move(*fields)
 
 
 def _numbers(config: Config, names: Collection[str], wanted: bool) -> list[Any]:
@@ -169,13 +159,12 @@ def result_shapes(
         return program.result_shapes(kind)
 
     network = result(network_of, None, item, None)
-    found = result(graphs_of, None, item | {"network": rows(network, size)}, setup.sizes)
+    found, moved = result(graphs_of, None, item | {"network": rows(network, size)}, setup.sizes)
     graphs = replace(found, network=network)
     if not trains:
         return rows(graphs, size), None
     # A method of a run is an item of its own.
-    one_move = jax.eval_shape(partial(moves, methods=setup.config.methods), graphs)
-    move = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((size, *leaf.shape[1:]), leaf.dtype), one_move)
+    move = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((size, *leaf.shape[1:]), leaf.dtype), moved)
     learning = result(learning_of, setup.points, item | {"move": move}, setup.recipe)
     return rows(graphs, size), rows(learning, size, num_methods)
 
@@ -220,13 +209,13 @@ def compute(
     networks = once("network", network_of, None, runs, None, matters)
     sizes = setup.sizes
     matters = (seeds, numbers(TRAINING_NUMBERS - GRAPH_NUMBERS, False))
-    graphs = once("discovery", graphs_of, None, runs | {"network": networks}, sizes, matters)
+    graphs, move = once("discovery", graphs_of, None, runs | {"network": networks}, sizes, matters)
     graphs = replace(graphs, network=networks)
     if not trains:
         return graphs, None
     # One unit of training is one method of one run: all methods of all runs share one program.
     num_methods = len(setup.config.methods)
-    move = _moves(graphs, setup.config.methods)
+    move = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), move)
     units = jax.tree.map(lambda leaf: np.repeat(leaf, num_methods, axis=0), runs) | {"move": move}
     matters = (units["seed"], move, _numbers(units["config"], TRAINING_NUMBERS, True))
     learning = once("training", learning_of, setup.points, units, setup.recipe, matters)
