@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from d2djax.config import Config
+from d2djax.convolution import convolve, max_pool
 from d2djax.points import Points, inputs
 
 
@@ -32,52 +33,33 @@ class MLP(nn.Module):
 
 
 class Conv(nn.Module):
-    """A convolution written as one matrix product of shifted slices; equal to `nn.Conv`, parameters too.
-
-    With a kernel of its own for every device, `nn.Conv` under `vmap` becomes a grouped convolution, which
-    XLA runs slowly; a batched matrix product it runs fast, forward and backward.
+    """A convolution with the parameters of `nn.Conv` and its values, but the batch is the last axis.
 
     Attributes:
         features: output channels.
         window: taps along each spatial axis.
         strides: steps between outputs along each spatial axis; none: 1.
         padding: zeros before and after each spatial axis; none: no zeros.
+        pool: applied before the bias is added, to fewer points then; a constant must pass it, as it does a maximum.
     """
 
     features: int
     window: tuple[int, ...]
     strides: tuple[int, ...] | None = None
     padding: tuple[int, ...] | None = None
+    pool: Callable[[Array], Array] | None = None
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        """[B, *spatial, C] to [B, *spatial', features], `(size + 2 padding - window) // stride + 1` per axis."""
-        rank, channels = len(self.window), x.shape[-1]
+        """[C, *spatial, B] to [features, *spatial', B], `(size + 2 padding - window) // stride + 1` per axis."""
+        rank = len(self.window)
         strides, padding = self.strides or (1,) * rank, self.padding or (0,) * rank
-        x = jnp.pad(x, ((0, 0), *((zeros, zeros) for zeros in padding), (0, 0)))
-        kernel = self.param("kernel", nn.initializers.lecun_normal(), (*self.window, channels, self.features))
+        kernel = self.param("kernel", nn.initializers.lecun_normal(), (*self.window, x.shape[0], self.features))
         bias = self.param("bias", nn.initializers.zeros_init(), (self.features,))
-        sizes = [
-            (size - taps) // step for size, taps, step in zip(x.shape[1:-1], self.window, strides, strict=True)
-        ]
-        spans = [size * step + 1 for size, step in zip(sizes, strides, strict=True)]
-        shifted = [
-            x[:, *(slice(tap, tap + span, step) for tap, span, step in zip(taps, spans, strides, strict=True))]
-            for taps in itertools.product(*map(range, self.window))
-        ]
-        patches = jnp.concatenate(shifted, axis=-1)
-        # The kernel is transposed behind a barrier, without which XLA undoes it: its gradient is then computed
-        # as [features, taps], which takes a CPU half the time of [taps, features].
-        transposed = jax.lax.optimization_barrier(kernel.reshape(-1, self.features).T)
-        out = jnp.einsum("pt,ft->pf", patches.reshape(-1, patches.shape[-1]), transposed)
-        return out.reshape(*patches.shape[:-1], self.features) + bias
-
-
-def max_pool(x: Array) -> Array:
-    """Largest value of each 2 x 2 square, [B, H, W, C] to [B, H / 2, W / 2, C]."""
-    # A reshape, whose gradient is fast, where a window that slides has to scatter.
-    batch, height, width, channels = x.shape
-    return jnp.max(x.reshape(batch, height // 2, 2, width // 2, 2, channels), axis=(2, 4))
+        x = jnp.pad(x, ((0, 0), *((zeros, zeros) for zeros in padding), (0, 0)))
+        out: Any = convolve(x, kernel.reshape(-1, self.features), self.window, strides)
+        out = out if self.pool is None else self.pool(out)
+        return out + bias.reshape(-1, *(1,) * (rank + 1))
 
 
 def _head(x: Array, num_hidden: int, num_classes: int) -> Array:
@@ -98,10 +80,11 @@ class ImageCNN(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         """Logits [B, L] of images [B, H, W, C], H and W multiples of 4."""
+        x = jnp.swapaxes(x, 0, -1)
         for features in (32, 64):
             # ReLU after the pool: the same, at a quarter of the points.
-            x = nn.relu(max_pool(Conv(features, (3, 3), padding=(1, 1))(x)))
-        return _head(x, 128, self.num_classes)
+            x = nn.relu(Conv(features, (3, 3), padding=(1, 1), pool=max_pool)(x))
+        return _head(jnp.swapaxes(x, 0, -1), 128, self.num_classes)
 
 
 class RadioCNN(nn.Module):
@@ -116,10 +99,10 @@ class RadioCNN(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         """Logits [B, L] of windows [B, 2, 128]."""
-        x = jnp.swapaxes(x, 1, 2)
+        x = jnp.moveaxis(x, 0, -1)
         for features, taps, stride in ((16, 8, 4), (32, 5, 2), (32, 3, 1)):
             x = nn.relu(Conv(features, (taps,), strides=(stride,))(x))
-        return _head(x, 64, self.num_classes)
+        return _head(jnp.swapaxes(x, 0, -1), 64, self.num_classes)
 
 
 class VTCNN2(nn.Module):
@@ -135,9 +118,9 @@ class VTCNN2(nn.Module):
     def __call__(self, x: Array) -> Array:
         """Logits [B, L] of windows [B, 2, 128]."""
         # Deviation: no dropout, which needs random numbers of its own in every step and changes no shape.
-        x = nn.relu(Conv(256, (1, 3), padding=(0, 2))(x[..., None]))
+        x = nn.relu(Conv(256, (1, 3), padding=(0, 2))(jnp.moveaxis(x, 0, -1)[None]))
         x = nn.relu(Conv(80, (2, 3), padding=(0, 2))(x))
-        return _head(x, 256, self.num_classes)
+        return _head(jnp.swapaxes(x, 0, -1), 256, self.num_classes)
 
 
 MODELS: dict[str, Callable[..., nn.Module]] = {

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from d2djax import models, points
+from d2djax import convolution, models, points
 from d2djax.validation import validate
 
 KEY = jax.random.key(0)
@@ -33,6 +33,26 @@ def test_mlp_by_hand_numbers():
     np.testing.assert_allclose(logits, [[1.0, 1.5], [0.25, 0.25]], rtol=1e-6)
 
 
+class BatchFirst(nn.Module):
+    """`models.Conv` for [B, *spatial, C]."""
+
+    arguments: tuple
+
+    @nn.compact
+    def __call__(self, x):
+        return jnp.swapaxes(models.Conv(*self.arguments, name="Conv_0")(jnp.swapaxes(x, 0, -1)), 0, -1)
+
+
+class FlaxConv(nn.Module):
+    """`nn.Conv` inside a module, so that its parameters have the same name."""
+
+    arguments: tuple
+
+    @nn.compact
+    def __call__(self, x):
+        return nn.Conv(*self.arguments, name="Conv_0")(x)
+
+
 @pytest.mark.parametrize(
     "shape, window, strides, padding",
     [
@@ -48,11 +68,11 @@ def test_mlp_by_hand_numbers():
 def test_conv_is_a_convolution(shape, window, strides, padding):
     x_key, tangent_key = jax.random.split(KEY)
     x = jax.random.normal(x_key, (2, *shape, 3))
-    ours = models.Conv(4, window, strides=strides, padding=padding)
-    zeros = [(size, size) for size in padding or (0,) * len(shape)]
-    reference = nn.Conv(4, window, strides=strides, padding=zeros)
+    ours = BatchFirst((4, window, strides, padding))
+    zeros = tuple((size, size) for size in padding or (0,) * len(shape))
+    reference = FlaxConv((4, window, strides, zeros))
     kernel = jax.random.normal(jax.random.key(1), (*window, 3, 4))
-    parameters = {"params": {"kernel": kernel, "bias": jnp.arange(4.0)}}
+    parameters = {"params": {"Conv_0": {"kernel": kernel, "bias": jnp.arange(4.0)}}}
     out, back = jax.vjp(jax.jit(ours.apply), parameters, x)
     expected, back_expected = jax.vjp(jax.jit(reference.apply), parameters, x)
     assert out.shape == expected.shape
@@ -75,8 +95,8 @@ class Reference(nn.Module):
 @pytest.mark.parametrize(
     "ours, reference, shape",
     [
-        (models.Conv(5, (3,), (2,), (1,)), nn.Conv(5, (3,), (2,), [(1, 1)]), (9, 2)),
-        (models.Conv(5, (3, 2), (2, 1), (1, 1)), nn.Conv(5, (3, 2), (2, 1), [(1, 1), (1, 1)]), (6, 5, 2)),
+        (BatchFirst((5, (3,), (2,), (1,))), FlaxConv((5, (3,), (2,), ((1, 1),))), (9, 2)),
+        (BatchFirst((5, (3, 2), (2, 1), (1, 1))), FlaxConv((5, (3, 2), (2, 1), ((1, 1), (1, 1)))), (6, 5, 2)),
         (models.ImageCNN(10), Reference(), (8, 8, 3)),
     ],
 )
@@ -98,18 +118,54 @@ def test_each_device_convolves_with_its_own_weights(ours, reference, shape):
 
 def test_conv_starts_as_a_convolution_does():
     x = jnp.zeros((1, 20, 3))
-    ours = models.Conv(4, (5,)).init(KEY, x)
-    reference = nn.Conv(4, (5,), padding="VALID").init(KEY, x)
+    ours = BatchFirst((4, (5,))).init(KEY, x)
+    reference = FlaxConv((4, (5,), 1, "VALID")).init(KEY, x)
     jax.tree.map(np.testing.assert_array_equal, ours, reference)
+
+
+def test_convolution_by_hand_numbers():
+    # Two channels, one image of five places, two taps at every second place, one feature.
+    x = jnp.array([[1.0, 2.0, 3.0, 4.0, 5.0], [0.0, 1.0, 0.0, -1.0, 2.0]])[..., None]
+    kernel = jnp.array([[1.0], [10.0], [2.0], [20.0]])
+    out, back = jax.vjp(lambda x, kernel: convolution.convolve(x, kernel, (2,), (2,)), x, kernel)
+    # 1 * 1 + 10 * 0 + 2 * 2 + 20 * 1 and 1 * 3 + 10 * 0 + 2 * 4 + 20 * (-1); no tap sees the last place.
+    np.testing.assert_array_equal(out[0, :, 0], [25.0, -9.0])
+    by_x, by_kernel = back(jnp.array([1.0, 3.0]).reshape(1, 2, 1))
+    np.testing.assert_array_equal(by_x[..., 0], [[1.0, 2.0, 3.0, 6.0, 0.0], [10.0, 20.0, 30.0, 60.0, 0.0]])
+    np.testing.assert_array_equal(by_kernel[:, 0], [1.0 + 3 * 3.0, 0.0, 2.0 + 3 * 4.0, 1.0 - 3.0])
+
+
+def test_gradient_of_a_convolution_is_a_difference():
+    # Linear in either argument: the slope along a direction is what a step along it changes, whatever its length.
+    keys = jax.random.split(KEY, 3)
+    x, direction = (jax.random.normal(key, (2, 5, 6, 3)) for key in keys[:2])
+    kernel = jax.random.normal(keys[2], (3 * 2 * 2, 4))
+    total = lambda x: jnp.sum(convolution.convolve(x, kernel, (3, 2), (1, 2)) ** 2)  # noqa: E731
+    slope = jnp.sum(jax.grad(total)(x) * direction)
+    np.testing.assert_allclose(slope, (total(x + direction) - total(x - direction)) / 2, rtol=1e-4)
 
 
 def test_max_pool_is_that_of_flax():
     x = jax.random.normal(KEY, (2, 6, 4, 3))
     pool = lambda x: nn.max_pool(x, (2, 2), strides=(2, 2))  # noqa: E731
-    out, back = jax.vjp(models.max_pool, x)
+    out, back = jax.vjp(lambda x: jnp.swapaxes(convolution.max_pool(jnp.swapaxes(x, 0, -1)), 0, -1), x)
     expected, back_expected = jax.vjp(pool, x)
     np.testing.assert_array_equal(out, expected)
     np.testing.assert_array_equal(back(out)[0], back_expected(out)[0])
+
+
+def test_equal_values_of_a_square_share_its_gradient():
+    x = jnp.array([[3.0, 1.0, 2.0, 2.0], [3.0, 0.0, 2.0, 2.0]]).reshape(1, 2, 4, 1)
+    out, back = jax.vjp(convolution.max_pool, x)
+    np.testing.assert_array_equal(out.ravel(), [3.0, 2.0])
+    (slope,) = back(jnp.array([8.0, 4.0]).reshape(1, 1, 2, 1))
+    np.testing.assert_array_equal(slope[0, ..., 0], [[4.0, 0.0, 1.0, 1.0], [4.0, 0.0, 1.0, 1.0]])
+    chex.assert_trees_all_equal(slope, jax.grad(lambda x: jnp.vdot(jnp.array([8.0, 4.0]), as_jax(x)))(x))
+
+
+def as_jax(x):
+    """The pool as JAX differentiates it by itself."""
+    return jnp.max(x.reshape(1, 1, 2, 2, 2, 1), axis=(2, 4)).ravel()
 
 
 def test_vt_cnn2_has_the_published_size():

@@ -1,0 +1,116 @@
+"""Convolution and pooling of networks with weights of each device's own (Section IV-A), with the batch last.
+
+With a kernel of its own for every device, `nn.Conv` under `vmap` becomes a grouped convolution, which XLA runs
+slowly; a batched matrix product it runs fast. With the batch as the last axis, all that surrounds the product
+copies and compares long rows of neighbours.
+"""
+
+from __future__ import annotations
+
+import itertools
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+Taps = tuple[int, ...]
+
+
+def _seen(x: Array, window: Taps, strides: Taps) -> Array:
+    """What each tap of a window sees, [C, *spatial, B] to [taps * C, *spatial', B]."""
+    # From the first to the last output of each axis; the strides skip what lies between.
+    lengths = [
+        (size - taps) // step * step + 1 for size, taps, step in zip(x.shape[1:-1], window, strides, strict=True)
+    ]
+
+    def seen(*tap: Array | int) -> Array:
+        part = jax.lax.dynamic_slice(x, (0, *tap, 0), (x.shape[0], *lengths, x.shape[-1]))
+        return part[:, *(slice(None, None, step) for step in strides)]
+
+    # Few arrays, joined: XLA makes one fast loop of up to eight. So taps that differ in a second axis are gathered.
+    apart, together = (itertools.product(*map(range, axes)) for axes in (window[:1], window[1:]))
+    gathered = jnp.asarray(list(together), jnp.int32)
+    rows = [jax.vmap(lambda rest, first=first: seen(*first, *rest))(gathered) for first in apart]
+    patches = jnp.concatenate(rows)
+    return patches.reshape(-1, *patches.shape[2:])
+
+
+def _sent_back(slope: Array, shape: tuple[int, ...], window: Taps, strides: Taps) -> Array:
+    """The transpose of `_seen`: gradients of what the taps see, summed where they saw the same input."""
+    # As a sum of padded arrays: scattering into places that overlap is slow, and on a GPU in random order.
+    total = jnp.zeros(shape, slope.dtype)
+    taps = list(itertools.product(*map(range, window)))
+    for tap, part in zip(taps, slope.reshape(len(taps), -1, *slope.shape[1:]), strict=True):
+        pads = [
+            (before, size - before - (length - 1) * step - 1, step - 1)
+            for before, size, length, step in zip(tap, shape[1:-1], part.shape[1:-1], strides, strict=True)
+        ]
+        total += jax.lax.pad(part, jnp.zeros((), part.dtype), ((0, 0, 0), *pads, (0, 0, 0)))
+    return total
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def convolve(x: Array, kernel: Array, window: Taps, strides: Taps) -> Array:
+    """Slides a window over its input and multiplies what it sees by a kernel; differentiable in reverse only.
+
+    Args:
+        x: [C, *spatial, B].
+        kernel: [taps * C, F], taps in the order of the window's axes.
+        window: taps along each spatial axis.
+        strides: steps between outputs along each spatial axis.
+
+    Returns:
+        [F, *spatial', B], `(size - window) // stride + 1` per axis.
+    """
+    return _convolve_forward(x, kernel, window, strides)[0]
+
+
+def _convolve_forward(x: Array, kernel: Array, window: Taps, strides: Taps) -> tuple[Array, tuple]:
+    seen = _seen(x, window, strides)
+    patches = seen.reshape(kernel.shape[0], -1)
+    # Transposed behind a barrier, without which XLA multiplies by the kernel as it lies: on a CPU twice as long.
+    out = jax.lax.optimization_barrier(kernel.T) @ patches
+    return out.reshape(-1, *seen.shape[1:]), (x.shape, kernel, patches)
+
+
+def _convolve_backward(window: Taps, strides: Taps, saved: tuple, slope: Array) -> tuple[Array, Array]:
+    # By hand, since JAX would take the transpose of the kernel's transpose, and XLA the slow product.
+    shape, kernel, patches = saved
+    flat = slope.reshape(kernel.shape[1], -1)
+    by_tap = (kernel @ flat).reshape(-1, *slope.shape[1:])
+    return _sent_back(by_tap, shape, window, strides), patches @ flat.T
+
+
+convolve.defvjp(_convolve_forward, _convolve_backward)
+
+
+def _squares(x: Array) -> Array:
+    channels, height, width, batch = x.shape
+    return x.reshape(channels, height // 2, 2, width // 2, 2, batch)
+
+
+@jax.custom_vjp
+def max_pool(x: Array) -> Array:
+    """Largest value of each 2 x 2 square, [C, H, W, B] to [C, H / 2, W / 2, B]; H and W even.
+
+    Values of a square that are largest together share its gradient, as in `jnp.max`.
+    """
+    return jnp.max(_squares(x), axis=(2, 4))
+
+
+def _max_pool_forward(x: Array) -> tuple[Array, tuple[Array, Array]]:
+    largest = max_pool(x)
+    return largest, (x, largest)
+
+
+def _max_pool_backward(saved: tuple[Array, Array], slope: Array) -> tuple[Array]:
+    # By hand, since JAX counts the equals of a square with a reduction, which takes twice as long.
+    x, largest = saved
+    squares = _squares(x)
+    equals = sum(squares[:, :, place // 2, :, place % 2] == largest for place in range(4))
+    wide = lambda part: part[:, :, None, :, None]  # noqa: E731
+    return (jnp.where(squares == wide(largest), wide(slope / equals), 0.0).reshape(x.shape),)
+
+
+max_pool.defvjp(_max_pool_forward, _max_pool_backward)
