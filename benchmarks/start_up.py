@@ -1,5 +1,6 @@
 """A fresh process calls `d2djax.run` twice and says how long each took; what the first takes more is compiling.
 
+The data are read before: reading them takes longer the first time too, for reasons of its own.
 `python -m benchmarks.start_up '{"num_steps": 20}'` takes settings of a `Config` and prints one line of JSON.
 """
 
@@ -13,6 +14,7 @@ import jax
 
 import d2djax
 from d2djax import machine
+from d2djax.runs import load_dataset
 
 # What JAX tells when XLA has compiled a program or read it from the cache.
 EVENT = "/jax/core/compile/backend_compile_duration"
@@ -47,9 +49,10 @@ def main(settings: dict[str, object]) -> dict[str, float]:
     machine.use_compilation_cache()
     jax.monitoring.register_event_duration_secs_listener(note)
     known = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
-    config, times = d2djax.Config(**known), [time.perf_counter()]
+    config = d2djax.validate(d2djax.Config(**known))
+    data, times = load_dataset(config), [time.perf_counter()]
     for _ in range(2):
-        d2djax.run(config, seeds=1, progress=False)
+        d2djax.run(config, seeds=1, data=data, progress=False)
         times.append(time.perf_counter())
     return {"first": times[1] - times[0], "second": times[2] - times[1], "XLA": union(spans)}
 

@@ -24,16 +24,17 @@ def _seen(x: Array, window: Taps, strides: Taps) -> Array:
         (size - taps) // step * step + 1 for size, taps, step in zip(x.shape[1:-1], window, strides, strict=True)
     ]
 
-    def seen(*tap: Array | int) -> Array:
-        part = jax.lax.dynamic_slice(x, (0, *tap, 0), (x.shape[0], *lengths, x.shape[-1]))
-        return part[:, *(slice(None, None, step) for step in strides)]
+    every = tuple(slice(None, None, step) for step in strides[1:])
+
+    def gathered(part: Array) -> Array:
+        sizes = (*part.shape[:2], *lengths[1:], part.shape[-1])
+        seen = lambda tap: jax.lax.dynamic_slice(part, (0, 0, *tap, 0), sizes)[:, :, *every]  # noqa: E731
+        return jax.vmap(seen)(jnp.asarray(list(itertools.product(*map(range, window[1:])))))
 
     # Few arrays, joined: XLA makes one fast loop of up to eight. So taps that differ in a second axis are gathered.
-    apart, together = (itertools.product(*map(range, axes)) for axes in (window[:1], window[1:]))
-    gathered = jnp.asarray(list(together), jnp.int32)
-    rows = [jax.vmap(lambda rest, first=first: seen(*first, *rest))(gathered) for first in apart]
-    patches = jnp.concatenate(rows)
-    return patches.reshape(-1, *patches.shape[2:])
+    parts = [jax.lax.slice_in_dim(x, tap, tap + lengths[0], strides[0], axis=1) for tap in range(window[0])]
+    rows = jnp.concatenate([part[None] if len(window) == 1 else gathered(part) for part in parts])
+    return rows.reshape(-1, *rows.shape[2:])
 
 
 def _sent_back(slope: Array, shape: tuple[int, ...], window: Taps, strides: Taps) -> Array:
