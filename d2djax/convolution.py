@@ -23,7 +23,6 @@ def _seen(x: Array, window: Taps, strides: Taps) -> Array:
     lengths = [
         (size - taps) // step * step + 1 for size, taps, step in zip(x.shape[1:-1], window, strides, strict=True)
     ]
-
     every = tuple(slice(None, None, step) for step in strides[1:])
 
     def gathered(part: Array) -> Array:

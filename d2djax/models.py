@@ -40,7 +40,8 @@ class Conv(nn.Module):
         window: taps along each spatial axis.
         strides: steps between outputs along each spatial axis; none: 1.
         padding: zeros before and after each spatial axis; none: no zeros.
-        pool: applied before the bias is added, to fewer points then; a constant must pass it, as it does a maximum.
+        pool: applied before the bias, which is then added to fewer points; none: no pool. Both orders must give
+            the same, as they do for a maximum.
     """
 
     features: int

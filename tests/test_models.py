@@ -136,7 +136,7 @@ def test_convolution_by_hand_numbers():
 
 
 def test_gradient_of_a_convolution_is_a_difference():
-    # Linear in either argument: the slope along a direction is what a step along it changes, whatever its length.
+    # The square of what is linear in x: the difference of two opposite steps is exact, however long they are.
     keys = jax.random.split(KEY, 3)
     x, direction = (jax.random.normal(key, (2, 5, 6, 3)) for key in keys[:2])
     kernel = jax.random.normal(keys[2], (3 * 2 * 2, 4))
