@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -30,8 +28,9 @@ def _uniform_links(key: Array, num_devices: int) -> Array:
 def uniform(key: Array, network: Network, config: Config) -> Discovery:
     """Every device draws its transmitter uniformly among the others (Section IV-B, baseline ii)."""
     num_states, num_devices, _ = network.outage.shape
-    keys = jax.vmap(lambda state: at(key, Stream.BASELINE, state))(jnp.arange(num_states))
-    return Discovery(jax.vmap(partial(_uniform_links, num_devices=num_devices))(keys))
+    draw = lambda state: _uniform_links(at(key, Stream.BASELINE, state), num_devices)  # noqa: E731
+    # One state after the other: XLA compiles a few draws sooner than those of all states at once.
+    return Discovery(jax.lax.map(draw, jnp.arange(num_states)))
 
 
 def nearest(key: Array, network: Network, config: Config) -> Discovery:

@@ -72,8 +72,11 @@ def _walking(key: Array, position: Array, config: Config) -> Array:
 def _shadowing(key: Array, num_devices: int, config: Config) -> Array:
     """[S, N, N] gains: one reciprocal log-normal draw per state and pair of devices."""
     decibel = normal_numbers(at(key, Stream.CHANNEL), (config.num_states, num_devices, num_devices))
-    upper = jnp.triu(decibel, 1)
-    return 10.0 ** (config.shadowing_deviation * (upper + jnp.swapaxes(upper, -1, -2)) / 10.0)
+    device = jnp.arange(num_devices)
+    first, last = jnp.minimum(device[:, None], device), jnp.maximum(device[:, None], device)
+    # One draw of a pair, wherever it is needed; the sum of a triangle and its mirror image makes each twice.
+    decibel = jnp.where(first == last, 0.0, decibel[:, first, last])
+    return 10.0 ** (config.shadowing_deviation * decibel / 10.0)
 
 
 def _no_shadowing(key: Array, num_devices: int, config: Config) -> Array:

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from d2djax.config import Config
 from d2djax.convolution import convolve, max_pool
 from d2djax.points import Points, inputs
+from d2djax.rng import drawn
+
+# As many first weights as a layer of the small networks has at most: all their layers are drawn alike.
+LEAST_DRAWN = 2**15
+
+
+def _lecun_normal(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
+    """First weights of a layer, [..., inputs, outputs]: those of `nn.initializers.lecun_normal`; see `drawn`."""
+    draw = lambda key, shape: jax.random.truncated_normal(key, -2.0, 2.0, shape, dtype)  # noqa: E731
+    # A normal number that is cut off at two deviations has a standard deviation of .8796.
+    scale = np.sqrt(np.float32(1.0 / math.prod(shape[:-1]))) / np.float32(0.87962566103423978)
+    return drawn(key, draw, shape, LEAST_DRAWN) * scale
 
 
 class MLP(nn.Module):
@@ -55,7 +69,7 @@ class Conv(nn.Module):
         """[C, *spatial, B] to [features, *spatial', B], `(size + 2 padding - window) // stride + 1` per axis."""
         rank = len(self.window)
         strides, padding = self.strides or (1,) * rank, self.padding or (0,) * rank
-        kernel = self.param("kernel", nn.initializers.lecun_normal(), (*self.window, x.shape[0], self.features))
+        kernel = self.param("kernel", _lecun_normal, (*self.window, x.shape[0], self.features))
         bias = self.param("bias", nn.initializers.zeros_init(), (self.features,))
         x = jnp.pad(x, ((0, 0), *((zeros, zeros) for zeros in padding), (0, 0)))
         out: Any = convolve(x, kernel.reshape(-1, self.features), self.window, strides)
@@ -65,8 +79,8 @@ class Conv(nn.Module):
 
 def _head(x: Array, num_hidden: int, num_classes: int) -> Array:
     """Two dense layers on flattened features; call inside a compact module."""
-    hidden = nn.relu(nn.Dense(num_hidden)(x.reshape(x.shape[0], -1)))
-    return nn.Dense(num_classes)(hidden)
+    hidden = nn.relu(nn.Dense(num_hidden, kernel_init=_lecun_normal)(x.reshape(x.shape[0], -1)))
+    return nn.Dense(num_classes, kernel_init=_lecun_normal)(hidden)
 
 
 class ImageCNN(nn.Module):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from enum import IntEnum
 
 import jax
@@ -58,17 +59,34 @@ def at(key: Array, stream: Stream, step: int | Array = 0) -> Array:
     return jax.random.fold_in(jax.random.fold_in(key, int(stream)), step)
 
 
-def uniform_numbers(key: Array, shape: tuple[int, ...]) -> Array:
-    """Uniform numbers in [0, 1), float32; those of `jax.random.uniform`, drawn as a list.
+def drawn(key: Array, draw: Callable[..., Array], shape: tuple[int, ...], least: int = 256) -> Array:
+    """Random numbers from the start of a list that may be longer: a few lengths serve all shapes.
 
-    XLA takes five times as long to compile a draw of three axes as one of a list, and the numbers are the same.
+    Number i of a list does not depend on its length, and what is equal in a program XLA compiles once: draws of one
+    length, as lists, take far less time to compile than draws of many shapes.
+
+    Args:
+        key: a key.
+        draw: gives random numbers of a key and a shape, such as `jax.random.uniform`.
+        shape: shape of the result.
+        least: length of the list for shorter ones.
+
+    Returns:
+        `draw(key, shape)`; at most a quarter more is drawn, or `least`.
     """
-    return jax.random.uniform(key, (math.prod(shape),)).reshape(shape)
+    size = math.prod(shape)
+    step = 2 ** max(0, size.bit_length() - 3)
+    return draw(key, (max(least, -(-size // step) * step),))[:size].reshape(shape)
+
+
+def uniform_numbers(key: Array, shape: tuple[int, ...]) -> Array:
+    """Uniform numbers in [0, 1), float32: those of `jax.random.uniform`."""
+    return drawn(key, jax.random.uniform, shape)
 
 
 def normal_numbers(key: Array, shape: tuple[int, ...]) -> Array:
-    """Standard normal numbers, float32; those of `jax.random.normal`, drawn as a list, see `uniform_numbers`."""
-    return jax.random.normal(key, (math.prod(shape),)).reshape(shape)
+    """Standard normal numbers, float32: those of `jax.random.normal`."""
+    return drawn(key, jax.random.normal, shape)
 
 
 def uniform_integer(key: Array, shape: tuple[int, ...], bound: int) -> Array:

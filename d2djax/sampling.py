@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from d2djax.config import Config
-from d2djax.rng import Stream, at, uniform_numbers
+from d2djax.rng import Stream, at
 from d2djax.transfer import Holding
 
 
@@ -26,7 +28,9 @@ def minibatch(key: Array, step: Array, holding: Holding, config: Config) -> Arra
     Returns:
         [N, B] int32, numbers of points.
     """
-    uniform = uniform_numbers(at(key, Stream.MINIBATCH, step), (holding.size.shape[0], config.batch_size))
+    shape = (holding.size.shape[0], config.batch_size)
+    # As a list, which XLA compiles sooner; none of the longer ones of `drawn`, since every step draws one.
+    uniform = jax.random.uniform(at(key, Stream.MINIBATCH, step), (math.prod(shape),)).reshape(shape)
     rank = jnp.floor(uniform * holding.size[:, None]).astype(jnp.int32)
     # A device without a point draws a neighbour's: it has weight 0 wherever devices are averaged.
     rank = jnp.maximum(jnp.minimum(rank, holding.size[:, None] - 1), 0)

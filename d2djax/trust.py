@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -24,7 +23,7 @@ def draw_trust(key: Array, config: Config) -> Array:
         `T`, [N, N, L] bool; `trust[i, j, l]`: device i may send class l to device j.
     """
     num_devices, num_classes = config.num_devices, config.num_classes
-    rank = jnp.argsort(jax.random.uniform(at(key, Stream.TRUST, 0), (num_classes,)))
+    rank = jnp.argsort(uniform_numbers(at(key, Stream.TRUST, 0), (num_classes,)))
     probability = jnp.where(
         rank < config.num_sensitive_classes, config.sensitive_trust_probability, config.trust_probability
     )

@@ -123,6 +123,11 @@ def test_conv_starts_as_a_convolution_does():
     jax.tree.map(np.testing.assert_array_equal, ours, reference)
 
 
+def test_networks_start_as_those_of_flax_do():
+    x = jnp.zeros((1, 8, 8, 3))
+    jax.tree.map(np.testing.assert_array_equal, models.ImageCNN(10).init(KEY, x), Reference().init(KEY, x))
+
+
 def test_convolution_by_hand_numbers():
     # Two channels, one image of five places, two taps at every second place, one feature.
     x = jnp.array([[1.0, 2.0, 3.0, 4.0, 5.0], [0.0, 1.0, 0.0, -1.0, 2.0]])[..., None]

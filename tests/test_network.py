@@ -9,7 +9,7 @@ import pytest
 from d2djax import channel
 from d2djax.config import Config
 from d2djax.network import Network, make_network
-from d2djax.rng import Stream, at, run_key
+from d2djax.rng import Stream, at, drawn, normal_numbers, run_key, uniform_numbers
 
 SEEDS = np.arange(128)
 # Statistics may be off by this many standard errors: about one in two million if all is right.
@@ -335,3 +335,19 @@ def test_as_many_classes_are_sensitive_as_the_config_says(trust_of):
 def test_sensitive_classes_have_their_own_probability(trust_of):
     others, _ = trust_of(num_sensitive_classes=5, trust_probability=0.9, sensitive_trust_probability=0.2)
     assert_frequency(others, 0.2)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3, 7), (256,), (257,), (10, 25, 25), (5, 0)])
+def test_a_longer_list_starts_with_the_same_numbers(shape):
+    key = at(run_key(3), Stream.TRUST)
+    np.testing.assert_array_equal(uniform_numbers(key, shape), jax.random.uniform(key, shape))
+    np.testing.assert_array_equal(normal_numbers(key, shape), jax.random.normal(key, shape))
+
+
+@pytest.mark.parametrize(
+    "size, length", [(1, 256), (256, 256), (257, 320), (6250, 7168), (6875, 7168), (2**20, 2**20)]
+)
+def test_lists_have_few_lengths(size, length):
+    asked = []
+    drawn(run_key(0), lambda key, shape: asked.append(shape) or jnp.zeros(shape), (size,))
+    assert asked == [(length,)] and length <= max(256, 1.25 * size)
