@@ -17,7 +17,7 @@ from d2djax.convolution import convolve, max_pool
 from d2djax.points import Points, inputs
 from d2djax.rng import drawn
 
-# As many first weights as a layer of the small networks has at most: all their layers are drawn alike.
+# More weights than a layer of the default network has: all its layers are drawn alike.
 LEAST_DRAWN = 2**15
 
 
