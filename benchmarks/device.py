@@ -172,7 +172,7 @@ def flops(model: str, num_parameters: int) -> float:
 
 
 def whole_runs(sizes: Sizes) -> list[Result]:
-    """Runs per second from the network to the last accuracy: three methods each, with compiling."""
+    """Runs per second from the network to the last accuracy: three policies each, with compiling."""
     config = Config(
         dataset="fashion_mnist",
         num_steps=sizes.whole_steps,

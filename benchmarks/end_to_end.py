@@ -41,7 +41,7 @@ class Scale:
     """How much is timed.
 
     Attributes:
-        setting: changes to the paper's setting of Fashion-MNIST, methods none, uniform and rl.
+        setting: changes to the paper's setting of Fashion-MNIST, policies none, uniform and rl.
         images: of the data set that is made in process.
         runs: on each JAX device, which on a CPU is a core.
         repeats: rounds of the race.
@@ -69,7 +69,7 @@ TOY = Scale(
     images=6000,
     runs=1,
     repeats=2,
-    start=SHORT | {"num_devices": 6, "methods": ["none"], "model": "mlp"},
+    start=SHORT | {"num_devices": 6, "policies": ["none"], "model": "mlp"},
     starts=1,
     slow=False,
     flags=f"{starts.LEVEL}=0",
@@ -130,12 +130,12 @@ class Problem:
         """Each part as a function without arguments, by the name of its contestant."""
         setup, config = self.setup, self.setup.config
         runs = {"seed": self.seeds, "config": stack_configs([config] * len(self.seeds))}
-        sizes, methods = sizes_of(self.points, setup.recipe), config.methods
+        sizes, policies = sizes_of(self.points, setup.recipe), config.policies
         graphs = map_runs(_graphs, None, runs, sizes)
-        # One unit of training is one method of one run, as in `d2djax.runs`.
-        move = jax.vmap(partial(moves, methods=methods))(graphs)
+        # One unit of training is one policy of one run, as in `d2djax.runs`.
+        move = jax.vmap(partial(moves, policies=policies))(graphs)
         move = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(-1, *leaf.shape[2:]), move)
-        units = jax.tree.map(lambda leaf: np.repeat(leaf, len(methods), axis=0), runs) | {"move": move}
+        units = jax.tree.map(lambda leaf: np.repeat(leaf, len(policies), axis=0), runs) | {"move": move}
         return {
             WHOLE: partial(d2djax.run, config, self.seeds.tolist(), data=self.data, progress=False),
             DATA: lambda: set_up(config, self.data, None).points,
@@ -155,15 +155,15 @@ def make_problem(scale: Scale) -> Problem:
     return Problem(setup, data, share(setup.points), seeds)
 
 
-def check(calls: dict[str, Any], methods: tuple[str, ...]) -> str:
+def check(calls: dict[str, Any], policies: tuple[str, ...]) -> str:
     """Raises RuntimeError unless the parts find what the whole finds; says so."""
     whole: xarray.Dataset = calls[WHOLE]()
     graphs, learning, bare = calls[GRAPHS](), calls[TRAINING](), calls[BARE]()
-    links = whole["links"].transpose("run", "method", "state", "device").values
-    accuracy = whole["accuracy"].transpose("run", "method", "round").values
+    links = whole["links"].transpose("run", "policy", "state", "device").values
+    accuracy = whole["accuracy"].transpose("run", "policy", "round").values
     pairs = {
         "graphs": (graphs.links, links),
-        "discovery": (calls[DISCOVERY]()[1], links[:, methods.index("rl")]),
+        "discovery": (calls[DISCOVERY]()[1], links[:, policies.index("rl")]),
         "training": (learning.accuracy, accuracy.reshape(learning.accuracy.shape)),
         "training without evaluation": (bare.train_loss[:, 0], learning.train_loss.mean(axis=1)),
     }
@@ -204,7 +204,7 @@ def run(toy: bool = False) -> Report:
     scale = TOY if toy else FULL
     problem = make_problem(scale)
     config, calls = problem.setup.config, problem.calls()
-    note = check(calls, config.methods)
+    note = check(calls, config.policies)
     runs = len(problem.seeds)
     contestants = [Contestant(name, call, runs) for name, call in calls.items()]
     case = {"runs": runs, "N": config.num_devices, "episodes": config.num_episodes, "steps": config.num_steps}

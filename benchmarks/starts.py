@@ -117,6 +117,6 @@ def report(name: str, settings: dict[str, Any], repeats: int, slow: bool, most: 
             f"{name}: with the cache the run ends {gain:.2f} times as fast ({spread[0]:.2f} to {spread[1]:.2f})"
         )
     compiling = [one.compiling for one in found[FIRST]]
-    what = "seconds that the first start compiles, default network and methods"
+    what = "seconds that the first start compiles, default network and policies"
     middle_of_all, around = statistics.median(compiling), (min(compiling), max(compiling))
     return Report(results, [Target(name, what, most, middle_of_all, at_most=True, spread=around)], notes)

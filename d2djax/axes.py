@@ -17,8 +17,8 @@ from d2djax.config import Config
 from d2djax.validation import validate
 
 Point = Mapping[str, Any]
-# Their values name other arrays: results of two data sets, or of other methods, are not entries of one array.
-NO_AXES = ("dataset", "data_dir", "methods", "num_classes")
+# Their values name other arrays: results of two data sets, or of other policies, are not entries of one array.
+NO_AXES = ("dataset", "data_dir", "policies", "num_classes")
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 # Of fewer samples a bootstrap interval is far too narrow: of two it is all between them.
 FEWEST_SEEDS = 5
 # Dimensions of a variable that are no axes of a sweep.
-WITHIN = ("run", "method", "round", "episode", "state", "device", "class", "axis")
+WITHIN = ("run", "policy", "round", "episode", "state", "device", "class", "axis")
 
 
 @dataclass(frozen=True)
@@ -83,13 +83,13 @@ def _by_scheme(results: xarray.Dataset) -> Iterator[tuple[str, xarray.Dataset]]:
 
 
 def _others(values: xarray.DataArray | xarray.Dataset, names: tuple[str, ...] = ("none", "uniform")) -> list[str]:
-    """Those of the methods that rl is compared with; none where rl is missing."""
-    methods = list(values["method"].values)
-    return [name for name in names if name in methods] if "rl" in methods else []
+    """Those of the policies that rl is compared with; none where rl is missing."""
+    policies = list(values["policy"].values)
+    return [name for name in names if name in policies] if "rl" in policies else []
 
 
-def _of(values: xarray.DataArray, method: str) -> xarray.DataArray:
-    return values.sel({"method": method}, drop=True)
+def _of(values: xarray.DataArray, policy: str) -> xarray.DataArray:
+    return values.sel(policy=policy, drop=True)
 
 
 def learning(results: xarray.Dataset) -> list[Claim]:
@@ -131,10 +131,10 @@ def intervals(results: xarray.Dataset) -> list[Claim]:
 
 def energy(results: xarray.Dataset) -> list[Claim]:
     """Energy to a benchmark, here the accuracy that `none` ends with, and the part of the exchange in it."""
-    if "accuracy" not in results or set(results["status"].dims) != {"run", "method"}:
+    if "accuracy" not in results or set(results["status"].dims) != {"run", "policy"}:
         return []
     found, data, results = [], data_of(results), _averaged(results)
-    if "none" in results["method"].values:
+    if "none" in results["policy"].values:
         needed = energy_to_end_of_none(results)
         for other in _others(needed):
             saved = -np.log(_of(needed, "rl") / _of(needed, other))
@@ -151,7 +151,7 @@ def energy(results: xarray.Dataset) -> list[Claim]:
 
 
 def energy_to_end_of_none(results: xarray.Dataset, share: float = 1.0) -> xarray.DataArray:
-    """Joules until a method first reaches a share of the accuracy that `none` ends with, (run, method).
+    """Joules until a policy first reaches a share of the accuracy that `none` ends with, (run, policy).
 
     A run that never gets there counts with the energy of all its training, which is the least that it can be.
     """
@@ -185,7 +185,7 @@ def claims_of(results: xarray.Dataset) -> list[Claim]:
             stragglers and aggregation intervals where a claim is about them.
 
     Returns:
-        The claims; none where rl is not among the methods.
+        The claims; none where rl is not among the policies.
     """
     parts = (learning, stragglers, intervals, energy, reliability)
     return [claim for part in parts for claim in part(results)]

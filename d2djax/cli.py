@@ -75,7 +75,7 @@ def run_command(command: Run) -> None:
     (command.out / "manifest.json").write_text(json.dumps(manifest, indent=2, sort_keys=True) + "\n")
     out = Console(highlight=False, markup=False, soft_wrap=True)
     out.print(summary_table(dataset))
-    if "none" in config.methods and len(config.methods) > 1:
+    if "none" in config.policies and len(config.policies) > 1:
         out.print(cost_table(dataset))
     diverged = int(dataset["status"].sum())
     if diverged:
@@ -129,7 +129,7 @@ def search_command(command: Search) -> None:
         command.trials,
         command.seeds,
         command.out,
-        method=command.method,
+        policy=command.policy,
         batch=command.batch,
         sampler_seed=command.sampler_seed,
     )

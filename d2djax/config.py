@@ -23,7 +23,7 @@ def leaf(default: Any, rule: str = "") -> Any:
 
 
 DatasetName = Literal["radioml", "fashion_mnist", "cifar10"]
-Method = Literal["none", "uniform", "rl", "nearest", "best_response", "pooled"]
+PolicyName = Literal["none", "uniform", "rl", "nearest", "best_response", "pooled"]
 
 # What Section IV-A sets for each data set: classes, points a device, the model; and a step size that suits it.
 PRESETS: dict[str, dict[str, Any]] = {
@@ -45,7 +45,7 @@ class Config:
         dataset: Data set that the devices hold. Static.
         data_dir: Folder of the data set; none: the usual places, or made in process (radioml). Static.
         min_snr: Lowest signal-to-noise ratio of the radio windows, dB; without effect on images. Static.
-        methods: Ways to choose the graph that are compared in each run. Static.
+        policies: Ways to choose the graph that are compared in each run. Static.
         num_devices: `N`, devices. Static.
         num_classes: `L`, classes; 0: those of the data set. Static.
         num_states: `S`, channel states. Static.
@@ -114,7 +114,7 @@ class Config:
     dataset: DatasetName = static("radioml")
     data_dir: str | None = static(None)
     min_snr: int = static(0)
-    methods: tuple[Method, ...] = static(("none", "uniform", "rl"))
+    policies: tuple[PolicyName, ...] = static(("none", "uniform", "rl"))
 
     num_devices: int = static(25, "at least 2")
     num_classes: int = static(0, "at least 1")

@@ -52,16 +52,16 @@ class Points:
     diverged: np.ndarray
 
     def samples(self, name: str) -> xarray.DataArray:
-        """A variable (at, run, method, ...), NaN where a run is not done or its training diverged."""
+        """A variable (at, run, policy, ...), NaN where a run is not done or its training diverged."""
         import xarray
 
         values = _flat(self.results, name, self.axes).astype(float)
         valid = xarray.DataArray(self.done, dims=("at", "run"))
-        if "method" not in values.dims:
-            values = values.expand_dims(method=1, axis=2)
+        if "policy" not in values.dims:
+            values = values.expand_dims(policy=1, axis=2)
         elif "round" in values.dims:
-            valid = valid & ~xarray.DataArray(self.diverged, dims=("at", "run", "method"))
-        return values.where(valid).transpose("at", "run", "method", ...)
+            valid = valid & ~xarray.DataArray(self.diverged, dims=("at", "run", "policy"))
+        return values.where(valid).transpose("at", "run", "policy", ...)
 
 
 def _flat(results: xarray.Dataset, name: str, axes: list[str]) -> xarray.DataArray:
@@ -76,7 +76,7 @@ def _flat(results: xarray.Dataset, name: str, axes: list[str]) -> xarray.DataArr
 def by_point(results: xarray.Dataset) -> Points:
     """The points of a sweep, or the only one of a run; which runs are done and which diverged is read."""
     axes = [str(dim) for dim in results["status"].dims if dim not in WITHIN]
-    status = _flat(results, "status", axes).transpose("at", "run", "method").values
+    status = _flat(results, "status", axes).transpose("at", "run", "policy").values
     done = _flat(results, "done", axes).values > 0 if "done" in results else np.ones(status.shape[:2], bool)
     return Points(results, axes, done, (status > 0) & done[:, :, None])
 
@@ -142,13 +142,13 @@ def _in_order(points: Points) -> list[str]:
     return sorted(names, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
 
 
-def _methods(points: Points, name: str, other: str) -> list[str]:
+def _policies(points: Points, name: str, other: str) -> list[str]:
     one = points.results[name]
-    return [str(method) for method in one["method"].values] if "method" in one.dims else [other]
+    return [str(policy) for policy in one["policy"].values] if "policy" in one.dims else [other]
 
 
 def curves(points: Points) -> dict[str, Any]:
-    """Every variable over rounds or episodes: [point][method] of mean, lower and upper limit."""
+    """Every variable over rounds or episodes: [point][policy] of mean, lower and upper limit."""
     found = {}
     for name in _in_order(points):
         one = points.results[name]
@@ -162,20 +162,20 @@ def curves(points: Points) -> dict[str, Any]:
             "label": _label(one),
             "along": "local steps" if along[0] == "round" else "episodes",
             "x": plain(one[along[0]].values[places]),
-            "methods": _methods(points, name, "rl"),
+            "policies": _policies(points, name, "rl"),
             "values": plain(np.moveaxis(_spread(samples.transpose("run", "at", ...).values), 0, 2)),
         }
     return found
 
 
 def _reduced(points: Points, name: str) -> dict[str, tuple[str, xarray.DataArray]]:
-    """Label and samples (at, run, method) of a variable averaged within each run, and at its end, by name."""
+    """Label and samples (at, run, policy) of a variable averaged within each run, and at its end, by name."""
     one = points.results[name]
     if name == "status":
         import xarray
 
         share = np.where(points.done[:, :, None], points.diverged, np.nan)
-        return {"diverged": ("share of runs that diverged", xarray.DataArray(share, dims=("at", "run", "method")))}
+        return {"diverged": ("share of runs that diverged", xarray.DataArray(share, dims=("at", "run", "policy")))}
     samples = points.samples(name)
     inner = samples.dims[3:]
     if not inner:
@@ -189,15 +189,15 @@ def _reduced(points: Points, name: str) -> dict[str, tuple[str, xarray.DataArray
 
 
 def maps(points: Points) -> dict[str, Any]:
-    """Every variable in one number a run: [point][method] of the mean, for few points with its limits."""
+    """Every variable in one number a run: [point][policy] of the mean, for few points with its limits."""
     found = {}
     for name in _in_order(points):
         for title, (label, samples) in _reduced(points, name).items():
-            spread = _spread(samples.transpose("run", "at", "method").values)
+            spread = _spread(samples.transpose("run", "at", "policy").values)
             # Of very many points the limits would be most of the page.
             shown = spread if len(points.done) <= MOST_BANDS else spread[:1]
             values = plain(np.moveaxis(shown, 0, 2))
-            found[title] = {"label": label, "methods": _methods(points, name, ""), "values": values}
+            found[title] = {"label": label, "policies": _policies(points, name, ""), "values": values}
     return found
 
 
@@ -207,13 +207,13 @@ def graphs(points: Points, runs: int) -> dict[str, Any]:
     parts = {
         "position": ("at", "run", "device", "axis"),
         "cluster": ("at", "run", "device"),
-        "links": ("at", "run", "method", "state", "device"),
+        "links": ("at", "run", "policy", "state", "device"),
         "counts_before": ("at", "run", "device", "class"),
-        "counts": ("at", "run", "method", "device", "class"),
+        "counts": ("at", "run", "policy", "device", "class"),
         "exchange_state": ("at", "run"),
     }
     found = {name: plain(_flat(some, name, points.axes).transpose(*dims).values) for name, dims in parts.items()}
-    names = {"methods": "method", "classes": "class", "states": "state"}
+    names = {"policies": "policy", "classes": "class", "states": "state"}
     found |= {key: [text_of(one) for one in some[dim].values] for key, dim in names.items()}
     return found | {"done": points.done[:, :runs].tolist()}
 

@@ -47,8 +47,8 @@ class Discovery:
 
     Attributes:
         links: [S, N] int32; `links[s, i] = j`: in state s device i takes data from j; `j = i`: no link.
-        buffer: what the devices remember; none for methods that do not learn.
-        history: learning curves; none for methods that do not learn.
+        buffer: what the devices remember; none for policies that do not learn.
+        history: learning curves; none for policies that do not learn.
     """
 
     links: Array

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from d2djax.claims import energy_to_end_of_none
 from d2djax.config import Config
-from d2djax.plotting import COLOURS, COMPARED, STYLES, band, method_lines, panels, styled
+from d2djax.plotting import COLOURS, COMPARED, STYLES, band, panels, policy_lines, styled
 from d2djax.statistics import data_of, setting
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def _named(results: xarray.Dataset) -> list[str]:
-    return [str(name) for name in results["method"].values]
+    return [str(name) for name in results["policy"].values]
 
 
 @styled
@@ -28,7 +28,7 @@ def schemes(results: xarray.Dataset) -> Figure:
     given = [str(name) for name in results["scheme"].values]
     figure, ((*columns,),) = panels(1, len(given), 5.0, 2.4, sharey=True)
     for axes, scheme in zip(columns, given, strict=True):
-        method_lines(axes, results["accuracy"].sel(scheme=scheme), "round")
+        policy_lines(axes, results["accuracy"].sel(scheme=scheme), "round")
         axes.set(title=names[scheme], xlabel="local steps")
     columns[0].set_ylabel("accuracy on held-out points")
     columns[-1].legend(loc="lower right")
@@ -37,7 +37,7 @@ def schemes(results: xarray.Dataset) -> Figure:
 
 def _final(results: xarray.Dataset, dim: str, label: str) -> tuple[Figure, Axes]:
     figure, ((axes,),) = panels()
-    method_lines(axes, results["accuracy"].isel(round=-1, drop=True), dim, marker="o")
+    policy_lines(axes, results["accuracy"].isel(round=-1, drop=True), dim, marker="o")
     axes.set(xlabel=label, ylabel="final accuracy on held-out points")
     axes.set_xticks(results[dim].values)
     axes.legend(loc="lower left")
@@ -70,12 +70,12 @@ def energy(*all_results: xarray.Dataset) -> Figure:
     names = {"radioml": "RadioML", "cifar10": "CIFAR-10", "fashion_mnist": "Fashion-MNIST"}
     figure, ((*columns,),) = panels(1, len(all_results), 6.2, 2.5)
     for axes, results in zip(columns, all_results, strict=True):
-        for place, method in enumerate(COMPARED):
+        for place, policy in enumerate(COMPARED):
             x = np.arange(len(SHARES)) + 0.27 * (place - 1)
-            needed = [float(energy_to_end_of_none(results, s).sel({"method": method}).mean()) for s in SHARES]
-            exchange = float(results["exchange_energy"].sel({"method": method}).mean())
-            look = {"width": 0.25, "color": COLOURS[method], "edgecolor": "white", "linewidth": 0.3}
-            label = f"{method}, D2D {exchange:.2g} J" if exchange else method
+            needed = [float(energy_to_end_of_none(results, s).sel(policy=policy).mean()) for s in SHARES]
+            exchange = float(results["exchange_energy"].sel(policy=policy).mean())
+            look = {"width": 0.25, "color": COLOURS[policy], "edgecolor": "white", "linewidth": 0.3}
+            label = f"{policy}, D2D {exchange:.2g} J" if exchange else policy
             axes.bar(x, [exchange] * len(x), **(look | {"hatch": "////"}))
             axes.bar(x, np.array(needed) - exchange, bottom=exchange, label=label, **look)
         data = data_of(results)
@@ -97,10 +97,10 @@ def reliability(results: xarray.Dataset) -> Figure:
     asked = results["discovery_requested_inter"].transpose("run", "episode").values
     for axes, learned, name in ((upper, success, "outage"), (lower, asked, "requested_inter")):
         band(axes, episode, learned, color=COLOURS["rl"], label="rl, while it learns")
-        for method in ("uniform", "nearest", "rl"):
-            level = graphs[name].sel({"method": method}).transpose("run").values[:, None] * np.ones(len(episode))
-            look = {"linestyle": (0, (1, 1)), "label": "rl, final graph"} if method == "rl" else {}
-            style = {"color": COLOURS[method], "linestyle": STYLES[method], "label": method} | look
+        for policy in ("uniform", "nearest", "rl"):
+            level = graphs[name].sel(policy=policy).transpose("run").values[:, None] * np.ones(len(episode))
+            look = {"linestyle": (0, (1, 1)), "label": "rl, final graph"} if policy == "rl" else {}
+            style = {"color": COLOURS[policy], "linestyle": STYLES[policy], "label": policy} | look
             band(axes, episode, 1 - level if name == "outage" else level, **style)
     budget = setting(results, "cluster_budget").item()
     lower.axhline(budget, color="#D55E00", linewidth=0.8, label="budget B")
@@ -115,14 +115,14 @@ def regret(results: xarray.Dataset) -> Figure:
     """What rl falls short of the best response, over the episodes."""
     figure, ((axes,),) = panels(height=2.9)
     reward = results["graph_reward"].mean("state")
-    best = reward.sel({"method": "best_response"})
+    best = reward.sel(policy="best_response")
     short = (best - results["discovery_reward"]).transpose("run", "episode").values
     band(axes, results["episode"].values, short, color=COLOURS["rl"], label="rl, while it learns")
-    for method in ("uniform", "nearest", "rl"):
-        level = float((best - reward.sel({"method": method})).mean())
-        name = "rl, final graph" if method == "rl" else method
-        style = "--" if method == "rl" else STYLES[method]
-        axes.axhline(level, color=COLOURS[method], linestyle=style, linewidth=1, label=name)
+    for policy in ("uniform", "nearest", "rl"):
+        level = float((best - reward.sel(policy=policy)).mean())
+        name = "rl, final graph" if policy == "rl" else policy
+        style = "--" if policy == "rl" else STYLES[policy]
+        axes.axhline(level, color=COLOURS[policy], linestyle=style, linewidth=1, label=name)
     axes.set(yscale="log", xlabel="episodes", ylabel="reward below the best response")
     figure.legend(loc="outside upper center", ncols=2)
     return figure
@@ -134,18 +134,18 @@ def degrees(results: xarray.Dataset) -> Figure:
     figure, ((left, right),) = panels(1, 2, 5.6, 2.4, width_ratios=(3, 2))
     cluster, num_devices = results["cluster"].transpose("run", "device").values, results.sizes["device"]
     inside = {}
-    for method in _named(results):
-        links = results["links"].sel({"method": method}).transpose("run", "state", "device").values
+    for policy in _named(results):
+        links = results["links"].sel(policy=policy).transpose("run", "state", "device").values
         is_link = links != np.arange(num_devices)
         receivers = (links[..., None] == np.arange(num_devices)) & is_link[..., None]
         share = (receivers.sum(-2)[..., None] == np.arange(num_devices)).mean((1, 2))
-        band(left, np.arange(num_devices), share, color=COLOURS[method], linestyle=STYLES[method], label=method)
+        band(left, np.arange(num_devices), share, color=COLOURS[policy], linestyle=STYLES[policy], label=policy)
         stays = cluster[np.arange(len(cluster))[:, None, None], links] == cluster[:, None]
-        inside[method] = (stays & is_link).sum() / is_link.sum()
+        inside[policy] = (stays & is_link).sum() / is_link.sum()
     left.set(xlabel="receivers of a device", ylabel="share of devices", xlim=(-0.3, 6.3), ylim=(0, 1))
     left.set_xticks(range(7))
     left.legend(loc="upper right")
-    right.barh(list(inside), list(inside.values()), color=[COLOURS[method] for method in inside])
+    right.barh(list(inside), list(inside.values()), color=[COLOURS[policy] for policy in inside])
     right.set(xlabel="share of links inside clusters", xlim=(0, 1))
     right.invert_yaxis()
     return figure
@@ -176,7 +176,7 @@ def weights(results: xarray.Dataset) -> Figure:
         ("requested_inter", "points from outside", ".0f"),
     )
     figure, grid = panels(len(terms), 2, 6.6, 6.4)
-    rl, alphas = results.sel({"method": "rl"}), ("alpha_outage", "alpha_budget")
+    rl, alphas = results.sel(policy="rl"), ("alpha_outage", "alpha_budget")
     for row, (name, title, form) in zip(grid, terms, strict=True):
         values = rl[f"graph_{name}"].mean(["run", "state"])
         values = 1 - values if name == "outage" else values
@@ -191,8 +191,8 @@ def weights(results: xarray.Dataset) -> Figure:
 def exploration(graphs: xarray.Dataset, results: xarray.Dataset) -> Figure:
     """Reward of the greedy graph against the temperature and the value of an untried link."""
     figure, ((axes,),) = panels(height=2.8)
-    best = graphs["graph_reward"].sel({"method": "best_response"}, drop=True)
-    share = (results["graph_reward"].sel({"method": "rl"}) / best).mean(["run", "state"])
+    best = graphs["graph_reward"].sel(policy="best_response", drop=True)
+    share = (results["graph_reward"].sel(policy="rl") / best).mean(["run", "state"])
     _heat(figure, axes, share, "temperature", "initial_value", ".3f")
     axes.set_title("reward, best response = 1")
     return figure
@@ -203,9 +203,9 @@ def devices(results: xarray.Dataset) -> Figure:
     """Quality of the graph and energy of the messages against the number of devices."""
     figure, ((left, right),) = panels(1, 2, 5.6, 2.5)
     reward = results["graph_reward"].mean("state")
-    method_lines(left, reward, "num_devices", marker="o")
-    cost = results["control_energy"].sel({"method": ["rl"]}) / results["num_devices"]
-    method_lines(right, cost, "num_devices", marker="o")
+    policy_lines(left, reward, "num_devices", marker="o")
+    cost = results["control_energy"].sel(policy=["rl"]) / results["num_devices"]
+    policy_lines(right, cost, "num_devices", marker="o")
     for axes in (left, right):
         axes.set(xscale="log", xlabel="devices N")
         axes.set_xticks(results["num_devices"].values, [str(one) for one in results["num_devices"].values])

@@ -63,7 +63,7 @@ class Learning:
 
 @dataclass(frozen=True)
 class Task:
-    """What stays the same during the training of one method of one run."""
+    """What stays the same during the training of one policy of one run."""
 
     key: Array
     recipe: Recipe
@@ -260,7 +260,7 @@ def train(key: Array, recipe: Recipe, points: Points, test: Array, holding: Hold
 
     Args:
         key: key of the run.
-        recipe: the network, from equal first parameters for every device and method, and the optimisers.
+        recipe: the network, from equal first parameters for every device and policy, and the optimisers.
         points: all points.
         test: [n] int32, numbers of the held-out points.
         holding: who holds which points.

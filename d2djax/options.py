@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from d2djax.config import Config, Method
+from d2djax.config import Config, PolicyName
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Search:
         config: Every setting of a run; those that are sought are left to the search.
         axis: NAME=uniform:LOW:HIGH, NAME=log:LOW:HIGH or NAME=VALUE,VALUE,... Once for each setting that is sought.
         objective: accuracy, final_accuracy, reward, energy, reliability or points_sent; several give a Pareto set.
-        method: Method whose results count.
+        policy: Policy whose results count.
         trials: Finished trials in the end.
         batch: Trials at the same time.
         seeds: Number of runs of each trial.
@@ -87,7 +87,7 @@ class Search:
     config: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
     axis: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     objective: tuple[str, ...] = ("accuracy",)
-    method: Method = "rl"
+    policy: PolicyName = "rl"
     trials: int = 64
     batch: int = 16
     seeds: int = 4

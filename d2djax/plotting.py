@@ -57,19 +57,19 @@ def band(axes: Axes, x: np.ndarray, samples: np.ndarray, **style: Any) -> None:
         axes.fill_between(x, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
 
 
-def method_lines(axes: Axes, values: xarray.DataArray, dim: str, **style: Any) -> None:
-    """One line for each method over a dimension, with bands for none, uniform and rl, and the others thin.
+def policy_lines(axes: Axes, values: xarray.DataArray, dim: str, **style: Any) -> None:
+    """One line for each policy over a dimension, with bands for none, uniform and rl, and the others thin.
 
     Args:
         axes: where.
-        values: (run, method, dim), in any order.
+        values: (run, policy, dim), in any order.
         dim: what goes along the axis.
         style: options of all lines.
     """
-    for method in (str(name) for name in values["method"].values):
-        one = values.sel({"method": method}).dropna(dim, how="all").transpose("run", dim)
-        look: dict[str, Any] = {"label": method, "color": COLOURS[method], "linestyle": STYLES[method]} | style
-        if method in COMPARED:
+    for policy in (str(name) for name in values["policy"].values):
+        one = values.sel(policy=policy).dropna(dim, how="all").transpose("run", dim)
+        look: dict[str, Any] = {"label": policy, "color": COLOURS[policy], "linestyle": STYLES[policy]} | style
+        if policy in COMPARED:
             band(axes, one[dim].values, one.values, **look)
         else:
             look["linewidth"] = 0.8
@@ -78,9 +78,9 @@ def method_lines(axes: Axes, values: xarray.DataArray, dim: str, **style: Any) -
 
 @styled
 def accuracy_curves(dataset: xarray.Dataset) -> Figure:
-    """Accuracy of the global model over local steps, mean and 95 % interval over seeds, one curve per method."""
+    """Accuracy of the global model over local steps, mean and 95 % interval over seeds, one curve per policy."""
     figure, ((axes,),) = panels()
-    method_lines(axes, dataset["accuracy"], "round")
+    policy_lines(axes, dataset["accuracy"], "round")
     axes.set(xlabel="local steps", ylabel="accuracy on held-out points")
     axes.legend(loc="lower right")
     return figure
@@ -88,16 +88,16 @@ def accuracy_curves(dataset: xarray.Dataset) -> Figure:
 
 @styled
 def reward_curve(dataset: xarray.Dataset) -> Figure:
-    """Mean reward while rl learns, and the mean reward of the graphs that each method ends with."""
+    """Mean reward while rl learns, and the mean reward of the graphs that each policy ends with."""
     figure, ((axes,),) = panels()
     episode = dataset["episode"].values
     band(axes, episode, dataset["discovery_reward"].values, color=COLOURS["rl"], label="rl, while it learns")
-    for method in (str(name) for name in dataset["method"].values):
-        if method != "pooled":
-            level = dataset["graph_reward"].sel({"method": method}).mean().item()
-            label = "rl, final graph" if method == "rl" else method
-            style = "--" if method == "rl" else STYLES[method]
-            axes.axhline(level, color=COLOURS[method], linestyle=style, linewidth=1, label=label)
+    for policy in (str(name) for name in dataset["policy"].values):
+        if policy != "pooled":
+            level = dataset["graph_reward"].sel(policy=policy).mean().item()
+            label = "rl, final graph" if policy == "rl" else policy
+            style = "--" if policy == "rl" else STYLES[policy]
+            axes.axhline(level, color=COLOURS[policy], linestyle=style, linewidth=1, label=label)
     axes.set(xlabel="episodes", ylabel="mean total reward of the devices")
     axes.legend(loc="center right")
     return figure
@@ -117,12 +117,12 @@ def _arrow(axes: Axes, start: np.ndarray, end: np.ndarray, crosses: bool) -> Non
 
 
 @styled
-def graph(dataset: xarray.Dataset, *, method: str = "rl", run: int = 0, state: int | None = None) -> Figure:
+def graph(dataset: xarray.Dataset, *, policy: str = "rl", run: int = 0, state: int | None = None) -> Figure:
     """The graph of one run on the map: colours are clusters, arrows go from transmitter to receiver.
 
     Args:
         dataset: results.
-        method: whose graph.
+        policy: whose graph.
         run: position of the run.
         state: channel state; none: the state in which the exchange happened.
 
@@ -132,7 +132,7 @@ def graph(dataset: xarray.Dataset, *, method: str = "rl", run: int = 0, state: i
     one = dataset.isel(run=run)
     state = int(one["exchange_state"]) if state is None else state
     position, cluster = one["position"].values, one["cluster"].values
-    links = one["links"].sel({"method": method}).isel(state=state).values
+    links = one["links"].sel(policy=policy).isel(state=state).values
     figure, ((axes,),) = panels(height=3.7)
     for receiver, transmitter in enumerate(links):
         if receiver != transmitter:
@@ -158,7 +158,7 @@ def save_figures(dataset: xarray.Dataset, folder: Path) -> list[Path]:
         Paths of `accuracy.png` and, where rl ran, `graph.png` and `reward.png`.
     """
     figures = {"accuracy": accuracy_curves(dataset)}
-    if "rl" in dataset["method"].values:
+    if "rl" in dataset["policy"].values:
         figures |= {"graph": graph(dataset), "reward": reward_curve(dataset)}
     paths = []
     for name, figure in figures.items():

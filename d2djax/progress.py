@@ -115,7 +115,7 @@ class Tally:
         total: runs of the sweep that are left to do at its start.
         heavy: the stage by which the progress within a chunk is measured.
         done: runs of finished chunks.
-        diverged: runs among them with a method that left the finite numbers.
+        diverged: runs among them with a policy that left the finite numbers.
         work: units done of each kind of work, by name.
     """
 

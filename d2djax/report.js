@@ -67,9 +67,9 @@ function band(x, [mean, low = [], high = []], name, colour, dash = "solid") {
 
 function drawCurves(chosen) {
   const one = DATA.curves.variables[chosen.variable];
-  const traces = one.methods.flatMap((method, place) =>
-    band(one.x, one.values[placeOf(DATA.curves.points, chosen)][place], method, DATA.colours.methods[method],
-         DATA.dashes[method]));
+  const traces = one.policies.flatMap((policy, place) =>
+    band(one.x, one.values[placeOf(DATA.curves.points, chosen)][place], policy, DATA.colours.policies[policy],
+         DATA.dashes[policy]));
   Plotly.react("curves", traces,
     { ...LAYOUT, showlegend: true, xaxis: axisOf(one.along), yaxis: axisOf(one.label) }, OPTIONS);
 }
@@ -81,8 +81,8 @@ function wrapped(text, fewest = 25, most = 45) {
 
 function drawMap(chosen) {
   const one = DATA.maps[chosen.variable];
-  const place = Math.max(0, one.methods.indexOf(chosen.method));
-  const values = one.values.map((byMethod) => byMethod[place]);
+  const place = Math.max(0, one.policies.indexOf(chosen.policy));
+  const values = one.values.map((byPolicy) => byPolicy[place]);
   // A list of points is no grid: all of them are shown, whatever their other settings.
   const fixed = DATA.isGrid ? settings.filter((name) => name !== chosen.x && name !== chosen.y) : [];
   const rows = values.map((_, point) => point)
@@ -106,9 +106,9 @@ function drawMap(chosen) {
   }
   const x = rows.map((point) => DATA.settings[chosen.x][point]);
   const pick = (number) => rows.map((point) => values[point][number] ?? null);
-  const colour = DATA.colours.methods[chosen.method] ?? "#0072B2";
+  const colour = DATA.colours.policies[chosen.policy] ?? "#0072B2";
   const traces = DATA.isGrid
-    ? band(x, [pick(0), pick(1), pick(2)], chosen.method || chosen.variable, colour)
+    ? band(x, [pick(0), pick(1), pick(2)], chosen.policy || chosen.variable, colour)
     : [{ x, y: pick(0), mode: "markers", marker: { color: colour, size: 6 }, text: rows.map(nameOf) }];
   Plotly.react("points", traces,
     { ...LAYOUT, showlegend: DATA.isGrid, xaxis: axisOf(chosen.x), yaxis: axisOf(one.label) }, OPTIONS);
@@ -166,10 +166,10 @@ function drawGraph(chosen) {
   // Devices that only other points have, and those of a run that is not finished, have no place.
   const isThere = at("position").map((p) => isDone && p[0] !== null);
   const place = at("position").map((p, i) => (isThere[i] ? p : [null, null]));
-  const links = at("links")[chosen.method][chosen.state].map((j, i) => (isThere[i] ? j : -1));
+  const links = at("links")[chosen.policy][chosen.state].map((j, i) => (isThere[i] ? j : -1));
   const [arrows, lines] = linksOf(place, at("cluster"), links);
   const devices = devicesOf(place, at("cluster").map((k) => Math.max(0, k)), links, at("counts_before"),
-                            at("counts")[chosen.method]);
+                            at("counts")[chosen.policy]);
   const square = (name) => axisOf(`${name} (m)`, { constrain: "domain", visible: isDone });
   Plotly.react("graph", [...lines, devices], { ...LAYOUT, margin: { ...LAYOUT.margin, t: 65 }, showlegend: true,
     legend: { orientation: "h", x: 0.5, xanchor: "center", y: 1.01, yanchor: "bottom" }, annotations: arrows,
@@ -197,8 +197,8 @@ if (variables.length) controls("curves", { variable: same(variables), ...pointCh
 else byId("curves-section").remove();
 
 if (settings.length) {
-  const all = [...new Set(Object.values(DATA.maps).flatMap((one) => one.methods))].filter((name) => name);
-  const choices = { variable: same(Object.keys(DATA.maps)), method: same(all), x: same(settings) };
+  const all = [...new Set(Object.values(DATA.maps).flatMap((one) => one.policies))].filter((name) => name);
+  const choices = { variable: same(Object.keys(DATA.maps)), policy: same(all), x: same(settings) };
   if (DATA.isGrid && settings.length > 1) choices.y = same([...settings.slice(1), settings[0]]);
   const rest = DATA.isGrid
     ? Object.fromEntries(settings.map((name) => [name, same(valuesAt(name, Object.keys(DATA.settings[name])))])) : {};
@@ -213,4 +213,4 @@ if (settings.length) {
 } else byId("points-section").remove();
 
 controls("graph", { ...pointChoice(DATA.graphs.points), run: numbered(DATA.runs.slice(0, DATA.graphs.runs)),
-                    method: numbered(DATA.graphs.methods), state: numbered(DATA.graphs.states) }, drawGraph);
+                    policy: numbered(DATA.graphs.policies), state: numbered(DATA.graphs.states) }, drawGraph);

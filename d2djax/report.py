@@ -115,8 +115,8 @@ def page_data(results: xarray.Dataset) -> dict[str, Any]:
         "maps": digest.maps(points),
         "graphs": {"points": drawn, "runs": runs} | digest.graphs(graphs, runs),
         "claims": [[one.text, one.measured, one.verdict] for one in claims],
-        "colours": {"methods": COLOURS, "clusters": CLUSTER_COLOURS, "inter": INTER_COLOUR},
-        "dashes": {method: _dash(style) for method, style in STYLES.items()},
+        "colours": {"policies": COLOURS, "clusters": CLUSTER_COLOURS, "inter": INTER_COLOUR},
+        "dashes": {policy: _dash(style) for policy, style in STYLES.items()},
     }
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import tempfile
+import warnings
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,32 +69,32 @@ def variables(config: Config, graphs: Any, learning: Any, num_parameters: int) -
     Returns:
         Dimensions, of which `run` is the first, values, and attributes of each variable, by name.
     """
-    per_method = ("run", "method")
+    per_policy = ("run", "policy")
     network, links = graphs.network, "transmitter of each device; itself where it has no link"
     number, bits = uploads(config.num_devices, num_parameters, config)
     upload_bits = np.full(graphs.state.shape, number * bits)
     found = {
-        "status": (per_method, _status(config.methods, graphs, learning), "1", STATUS),
+        "status": (per_policy, _status(config.policies, graphs, learning), "1", STATUS),
         "position": (("run", "device", "axis"), graphs.place, "m", "place of each device at the exchange"),
         "cluster": (("run", "device"), network.cluster, "1", "label of the reliable cluster"),
         "exchange_state": (("run",), graphs.state, "1", "channel state in which the exchange happens"),
-        "links": ((*per_method, "state", "device"), graphs.links, "1", links),
+        "links": ((*per_policy, "state", "device"), graphs.links, "1", links),
         "counts_before": (("run", "device", "class"), network.counts, "point", "points before the exchange"),
-        "counts": ((*per_method, "device", "class"), graphs.counts, "point", "points after the exchange"),
-        "exchange_energy": (per_method, graphs.exchange_energy, "J", "energy of the exchange before training"),
-        "control_energy": (per_method, graphs.control_energy, "J", "energy of the messages that agree on it"),
+        "counts": ((*per_policy, "device", "class"), graphs.counts, "point", "points after the exchange"),
+        "exchange_energy": (per_policy, graphs.exchange_energy, "J", "energy of the exchange before training"),
+        "control_energy": (per_policy, graphs.control_energy, "J", "energy of the messages that agree on it"),
         "upload_energy": (("run",), graphs.upload_energy, "J", "energy of the uploads of one aggregation"),
         "upload_bits": (("run",), upload_bits, "bit", "bits sent to the server for one aggregation"),
-        "points_moved": (per_method, graphs.points_moved, "point", "points that changed their device"),
+        "points_moved": (per_policy, graphs.points_moved, "point", "points that changed their device"),
     }
     if learning is not None:
         by_class = "share of each class's held-out points that the global model classifies right"
-        found["class_accuracy"] = ((*per_method, "round", "class"), learning.class_accuracy, "1", by_class)
+        found["class_accuracy"] = ((*per_policy, "round", "class"), learning.class_accuracy, "1", by_class)
         for name, (unit, meaning) in _LEARNING.items():
-            found[name] = ((*per_method, "round"), getattr(learning, name), unit, meaning)
+            found[name] = ((*per_policy, "round"), getattr(learning, name), unit, meaning)
     for name, (unit, meaning) in _WORTH.items():
         found[f"graph_{name}"] = (
-            (*per_method, "state"),
+            (*per_policy, "state"),
             graphs.worth[name],
             unit,
             f"{meaning}, in each state",
@@ -108,16 +109,16 @@ def variables(config: Config, graphs: Any, learning: Any, num_parameters: int) -
     }
 
 
-def _status(methods: tuple[str, ...], graphs: Any, learning: Any) -> np.ndarray:
-    """[run, method] int8: where a run left the finite numbers, see `STATUS`."""
+def _status(policies: tuple[str, ...], graphs: Any, learning: Any) -> np.ndarray:
+    """[run, policy] int8: where a run left the finite numbers, see `STATUS`."""
     valued = np.isfinite(graphs.worth["reward"]).all(-1)
     trained = True
     if learning is not None:
         trained = np.isfinite(learning.loss).all(-1) & np.isfinite(learning.train_loss).all(-1)
-    for number, method in enumerate(methods):
-        if method == "rl":
+    for number, policy in enumerate(policies):
+        if policy == "rl":
             valued[:, number] &= np.isfinite(graphs.history.entropy).all(-1)
-        if method == "pooled":
+        if policy == "pooled":
             valued[:, number] = True
     return np.where(~valued, 2, np.where(trained, 0, 1)).astype(np.int8)
 
@@ -128,14 +129,14 @@ def coordinates(config: Config, dataset: Dataset) -> dict[str, tuple[np.ndarray,
     text = lambda names: np.array(names, dtype=object)  # noqa: E731
     stride = config.aggregation_interval * config.evaluate_every
     found = {
-        "method": (text(config.methods), {}),
+        "policy": (text(config.policies), {}),
         "round": (np.arange(stride, config.num_steps + 1, stride), {"units": "local step"}),
         "state": (np.arange(config.num_states), {"long_name": "channel state"}),
         "device": (np.arange(config.num_devices), {}),
         "class": (text(dataset.class_names), {}),
         "axis": (text(("x", "y")), {}),
     }
-    if "rl" in config.methods:
+    if "rl" in config.policies:
         episodes = np.arange(config.record_every, config.num_episodes + 1, config.record_every)
         found["episode"] = (episodes, {"units": "episode"})
     return found
@@ -213,7 +214,7 @@ def _replace(new: Path, path: Path, aside: Path) -> None:
 
 
 def read(path: str | os.PathLike[str]) -> xarray.Dataset:
-    """Opens a saved dataset.
+    """Opens a saved dataset; the dimension `method` of results before 0.2 is read as `policy`, with a warning.
 
     Raises:
         FileNotFoundError: there is no store at `path`.
@@ -222,4 +223,15 @@ def read(path: str | os.PathLike[str]) -> xarray.Dataset:
 
     if not (Path(path) / "zarr.json").is_file():
         raise FileNotFoundError(f"{path}: no results here; expected a zarr store that d2djax wrote")
-    return xarray.open_zarr(path, consolidated=False, chunks=None)
+    return _renamed(xarray.open_zarr(path, consolidated=False, chunks=None), path)
+
+
+def _renamed(found: xarray.Dataset, path: str | os.PathLike[str]) -> xarray.Dataset:
+    """Results of before 0.2 under their present names: `policy` was called `method` then."""
+    if "method" not in found.dims:
+        return found
+    warnings.warn(f"{path}: written before d2djax 0.2; its dimension 'method' is read as 'policy'", stacklevel=3)
+    about = json.loads(found.attrs.get("manifest", "{}"))
+    if "methods" in about.get("config", {}):
+        about["config"]["policies"] = about["config"].pop("methods")
+    return found.rename(method="policy").assign_attrs(manifest=json.dumps(about, sort_keys=True))

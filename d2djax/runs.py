@@ -105,11 +105,11 @@ def network_of(shared: None, item: dict[str, Any], static: None) -> Network:
 def graphs_of(shared: None, item: dict[str, Any], sizes: Sizes) -> tuple[Graphs, Move]:
     """The graphs of one run, without its network, which is there already, and what moves, for `map_runs`."""
     graphs = find_graphs(run_key(item["seed"]), item["network"], item["config"], sizes)
-    return replace(graphs, network=None), moves(graphs, item["config"].methods)
+    return replace(graphs, network=None), moves(graphs, item["config"].policies)
 
 
 def learning_of(points: Points, item: dict[str, Any], recipe: Recipe) -> Learning:
-    """The learning curves of one method of one run, as `map_runs` calls it."""
+    """The learning curves of one policy of one run, as `map_runs` calls it."""
     return exchange_and_train(run_key(item["seed"]), item["move"], item["config"], points, recipe)
 
 
@@ -147,7 +147,7 @@ def result_shapes(
         trains: see there.
         each: called with the kind of each program that `compute` needs, in its order.
     """
-    size, num_methods = len(jax.tree.leaves(configs)[0]), len(setup.config.methods)
+    size, num_policies = len(jax.tree.leaves(configs)[0]), len(setup.config.policies)
     item: dict[str, Any] = {"seed": np.zeros(size, np.int32), "config": configs}
 
     def rows(tree: Any, *leading: int) -> Any:
@@ -163,10 +163,10 @@ def result_shapes(
     graphs = replace(found, network=network)
     if not trains:
         return rows(graphs, size), None
-    # A method of a run is an item of its own.
+    # A policy of a run is an item of its own.
     move = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((size, *leaf.shape[1:]), leaf.dtype), moved)
     learning = result(learning_of, setup.points, item | {"move": move}, setup.recipe)
-    return rows(graphs, size), rows(learning, size, num_methods)
+    return rows(graphs, size), rows(learning, size, num_policies)
 
 
 def compute(
@@ -213,13 +213,13 @@ def compute(
     graphs = replace(graphs, network=networks)
     if not trains:
         return graphs, None
-    # One unit of training is one method of one run: all methods of all runs share one program.
-    num_methods = len(setup.config.methods)
+    # One unit of training is one policy of one run: all policies of all runs share one program.
+    num_policies = len(setup.config.policies)
     move = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), move)
-    units = jax.tree.map(lambda leaf: np.repeat(leaf, num_methods, axis=0), runs) | {"move": move}
+    units = jax.tree.map(lambda leaf: np.repeat(leaf, num_policies, axis=0), runs) | {"move": move}
     matters = (units["seed"], move, _numbers(units["config"], TRAINING_NUMBERS, True))
     learning = once("training", learning_of, setup.points, units, setup.recipe, matters)
-    return graphs, jax.tree.map(lambda leaf: leaf.reshape(-1, num_methods, *leaf.shape[1:]), learning)
+    return graphs, jax.tree.map(lambda leaf: leaf.reshape(-1, num_policies, *leaf.shape[1:]), learning)
 
 
 def check_seeds(seeds: int | Sequence[int]) -> np.ndarray:
@@ -249,7 +249,7 @@ def run(
     progress: bool = True,
     width: int | None = None,
 ) -> xarray.Dataset:
-    """Simulates a setting for several seeds: networks, graphs, exchange, federated training of each method.
+    """Simulates a setting for several seeds: networks, graphs, exchange, federated training of each policy.
 
     A run depends on the config and its seed alone, not on the other seeds, the chunks or the devices.
 
@@ -263,7 +263,7 @@ def run(
         width: runs at the same time on each device; none: chosen to fit.
 
     Returns:
-        A labelled dataset with dimensions run, method, round, episode, state, device, class; see
+        A labelled dataset with dimensions run, policy, round, episode, state, device, class; see
         `d2djax.results.label`. `attrs["manifest"]` is JSON: config, versions, devices, wall time.
 
     Raises:

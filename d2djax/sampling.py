@@ -16,7 +16,7 @@ from d2djax.transfer import Holding
 def minibatch(key: Array, step: Array, holding: Holding, config: Config) -> Array:
     """Points of every device's minibatch, drawn with replacement from what the device holds.
 
-    The uniform numbers depend on key, step and place in the batch alone, so methods that are compared see
+    The uniform numbers depend on key, step and place in the batch alone, so policies that are compared see
     the same stream.
 
     Args:
@@ -46,7 +46,7 @@ def participants(key: Array, aggregation: Array, config: Config) -> Array:
         config: `num_devices` N, `num_stragglers` m, `straggler_draw`: once per run, or anew per aggregation.
 
     Returns:
-        [N] bool, False for the stragglers; methods of a run have the same ones.
+        [N] bool, False for the stragglers; policies of a run have the same ones.
     """
     draw = 0 if config.straggler_draw == "run" else aggregation + 1
     order = jax.random.uniform(at(key, Stream.STRAGGLER, draw), (config.num_devices,))

@@ -150,10 +150,10 @@ def _mean(values: np.ndarray) -> np.ndarray:
 
 
 def _evaluate(design: Design, objectives: Sequence[str], tally: Tally, width: int | None) -> dict[str, np.ndarray]:
-    """Each objective for every point and seed, [P, R], of the only method; NaN where a run diverged."""
+    """Each objective for every point and seed, [P, R], of the only policy; NaN where a run diverged."""
     points, runs = np.divmod(np.arange(len(design)), len(design.seeds))
     computed = design.compute(points, runs, partial(stages_of, tally), width, lambda name, plan: None)
-    found = {name: values[:, 0] if "method" in dims else values for name, (dims, values, _) in computed.items()}
+    found = {name: values[:, 0] if "policy" in dims else values for name, (dims, values, _) in computed.items()}
     if "accuracy" in found:
         found["final_accuracy"] = results.last_number(found["accuracy"])
     for name in {"accuracy", "graph_reward", "graph_outage"} & set(found):
@@ -219,7 +219,7 @@ def search(
     seeds: int | Sequence[int] = 4,
     out: str | Path = "search",
     *,
-    method: str = "rl",
+    policy: str = "rl",
     batch: int = 16,
     sampler_seed: int = 0,
     data: Dataset | None = None,
@@ -240,7 +240,7 @@ def search(
             failed, and counts.
         seeds: number of runs of each trial (seeds 0, 1, ...) or the seeds themselves.
         out: folder of the study.
-        method: whose results count; it must be in `config.methods`.
+        policy: whose results count; it must be in `config.policies`.
         batch: trials at the same time.
         sampler_seed: seed of the proposals.
         data: a data set of your own; none: the one that the config names.
@@ -261,9 +261,9 @@ def search(
     if batch < 1 or trials < 1:
         raise ValueError(f"trials and batch must be at least 1; got {trials} and {batch}")
     config = config or Config()
-    if method not in config.methods:
-        raise ValueError(f"method must be one of config.methods, {', '.join(config.methods)}; got {method!r}")
-    config, trains = replace(config, methods=(method,)), any(OBJECTIVES[name][3] for name in names)
+    if policy not in config.policies:
+        raise ValueError(f"policy must be one of config.policies, {', '.join(config.policies)}; got {policy!r}")
+    config, trains = replace(config, policies=(policy,)), any(OBJECTIVES[name][3] for name in names)
     config = validate(with_classes_of(config, data))
     about = {
         "objectives": list(names),

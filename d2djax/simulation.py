@@ -1,4 +1,4 @@
-"""One run: a pure function of key, config and data, all methods with common random numbers (Section IV)."""
+"""One run: a pure function of key, config and data, all policies with common random numbers (Section IV)."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ DISCOVERIES: dict[str, Callable[[Array, Network, Config], Discovery]] = {
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Graphs:
-    """What a run decides before training: for every method the graph, its worth and who holds what.
+    """What a run decides before training: for every policy the graph, its worth and who holds what.
 
     Attributes:
         network: the network of the run.
         state: [] int32, channel state in which the exchange happens.
         place: [N, 2] float32, metres, where the devices are in that state.
-        links: [M, S, N] int32, graph of each method in each state.
-        worth: scalars of each method's graph in each state, name to [M, S] float32 (see `History`); NaN for
+        links: [M, S, N] int32, graph of each policy in each state.
+        worth: scalars of each policy's graph in each state, name to [M, S] float32 (see `History`); NaN for
             `pooled`, which has no graph.
         received: [M, N, L] int32, whole points of each class that each device gets in the exchange.
         counts: [M, N, L] int32, whole points of each class after it.
@@ -76,7 +76,7 @@ class Result:
 
     Attributes:
         graphs: what was decided before training.
-        learning: learning curves of each method, fields [M, rounds].
+        learning: learning curves of each policy, fields [M, rounds].
     """
 
     graphs: Graphs
@@ -100,7 +100,7 @@ def _deployed(key: Array, found: Discovery, config: Config) -> Array:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class _Moved:
-    """The real exchange of one method, counted; see `Graphs`."""
+    """The real exchange of one policy, counted; see `Graphs`."""
 
     received: Array
     counts: Array
@@ -133,9 +133,9 @@ def _pool(key: Array, counts: Array, sizes: tuple[int, ...], config: Config) -> 
     return _Moved(jnp.zeros_like(counts), dealt, jnp.int32(0), jnp.float32(jnp.nan))
 
 
-def _num_exchanges(method: str, config: Config) -> int:
+def _num_exchanges(policy: str, config: Config) -> int:
     """How often the devices agree on an exchange: in every episode of discovery, and once for the real one."""
-    return 0 if method in ("none", "pooled") else 1 + (config.num_episodes if method == "rl" else 0)
+    return 0 if policy in ("none", "pooled") else 1 + (config.num_episodes if policy == "rl" else 0)
 
 
 def _stack(trees: list[Any]) -> Any:
@@ -163,7 +163,7 @@ def sizes_of(points: Points, recipe: Recipe) -> Sizes:
 
 
 def find_graphs(key: Array, network: Network, config: Config, sizes: Sizes) -> Graphs:
-    """Finds every method's graph and counts what moves over it: all that comes before training but the points.
+    """Finds every policy's graph and counts what moves over it: all that comes before training but the points.
 
     Args:
         key: key of the run.
@@ -177,24 +177,24 @@ def find_graphs(key: Array, network: Network, config: Config, sizes: Sizes) -> G
     scene = set_scene(network, config)
     state = uniform_integer(at(key, Stream.DEPLOYMENT), (), config.num_states)
     place = places(key, network.position, config)[state]
-    found = {method: DISCOVERIES[method](key, network, config) for method in config.methods}
-    links = {method: _deployed(key, found[method], config) for method in config.methods}
+    found = {policy: DISCOVERIES[policy](key, network, config) for policy in config.policies}
+    links = {policy: _deployed(key, found[policy], config) for policy in config.policies}
 
-    def of_method(links: Array) -> tuple[_Moved, dict[str, Array]]:
+    def of_policy(links: Array) -> tuple[_Moved, dict[str, Array]]:
         moved = _exchange(key, scene, place, links[state], state, sizes.bits_per_point, config)
         worth = lambda state, links: summarise(play(scene, state, links, config)[1], links, network, config)  # noqa: E731
         return moved, jax.vmap(worth)(jnp.arange(config.num_states), links)
 
-    # One method after another: the code of one compiles in a third of the time of that of three.
-    all_links = _stack([links[method] for method in config.methods])
-    moved, worth = jax.lax.map(of_method, all_links)
-    if "pooled" in config.methods:
-        number = config.methods.index("pooled")
+    # One policy after another: the code of one compiles in a third of the time of that of three.
+    all_links = _stack([links[policy] for policy in config.policies])
+    moved, worth = jax.lax.map(of_policy, all_links)
+    if "pooled" in config.policies:
+        number = config.policies.index("pooled")
         put = lambda all, new: all.at[number].set(new)  # noqa: E731
         moved = jax.tree.map(put, moved, _pool(key, network.counts, sizes.classes, config))
         # Pooled points come over no graph, so there is none to value.
         worth = jax.tree.map(lambda value: put(value, jnp.nan), worth)
-    exchanges = jnp.array([_num_exchanges(method, config) for method in config.methods], jnp.float32)
+    exchanges = jnp.array([_num_exchanges(policy, config) for policy in config.policies], jnp.float32)
     return Graphs(
         network=network,
         state=state,
@@ -214,7 +214,7 @@ def find_graphs(key: Array, network: Network, config: Config, sizes: Sizes) -> G
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Move:
-    """What moves before one training; all that sets one method's training apart from another's.
+    """What moves before one training; all that sets one policy's training apart from another's.
 
     Attributes:
         counts: [..., N, L] int32, points of each class before.
@@ -229,19 +229,19 @@ class Move:
     is_pooled: Array
 
 
-def moves(graphs: Graphs, methods: tuple[str, ...]) -> Move:
-    """What moves for each method of one run, fields [M, ...]."""
+def moves(graphs: Graphs, policies: tuple[str, ...]) -> Move:
+    """What moves for each policy of one run, fields [M, ...]."""
     same = jnp.broadcast_to(graphs.network.counts, graphs.received.shape)
-    is_pooled = jnp.array([method == "pooled" for method in methods])
+    is_pooled = jnp.array([policy == "pooled" for policy in policies])
     return Move(same, graphs.links[:, graphs.state], graphs.received, is_pooled)
 
 
 def exchange_and_train(key: Array, move: Move, config: Config, points: Points, recipe: Recipe) -> Learning:
-    """Deals the points, moves them and trains: what one method of one run takes after its graph is found.
+    """Deals the points, moves them and trains: what one policy of one run takes after its graph is found.
 
     Args:
         key: key of the run.
-        move: what moves, for this method.
+        move: what moves, for this policy.
         config: a validated config.
         points: all points of the data set.
         recipe: network and optimisers.
@@ -252,16 +252,16 @@ def exchange_and_train(key: Array, move: Move, config: Config, points: Points, r
     test, spare = split(key, points.sizes, config)
     dealt = assign(spare, move.counts, points.sizes, config)
     holding = transfer(dealt, move.counts, move.links, move.received)
-    if "pooled" in config.methods:
+    if "pooled" in config.policies:
         anew = pool(key, dealt, config.num_devices)
         holding = jax.tree.map(lambda new, old: jnp.where(move.is_pooled, new, old), anew, holding)
     return train(key, recipe, points, test, holding, config)
 
 
 def simulate(key: Array, config: Config, points: Points, recipe: Recipe | None = None) -> Result:
-    """Runs the whole of one run: network, graphs, exchange and federated training of every method.
+    """Runs the whole of one run: network, graphs, exchange and federated training of every policy.
 
-    All methods share the network, the split, the first model and the stream of minibatches, so their
+    All policies share the network, the split, the first model and the stream of minibatches, so their
     differences are paired. Pure: `jit` it, and `vmap` it over keys and over the numbers of the config.
 
     Args:
@@ -275,5 +275,5 @@ def simulate(key: Array, config: Config, points: Points, recipe: Recipe | None =
     """
     recipe = Recipe(make_model(config)) if recipe is None else recipe
     graphs = find_graphs(key, make_network(key, config), config, sizes_of(points, recipe))
-    one_method = lambda move: exchange_and_train(key, move, config, points, recipe)  # noqa: E731
-    return Result(graphs, jax.lax.map(one_method, moves(graphs, config.methods)))
+    one_policy = lambda move: exchange_and_train(key, move, config, points, recipe)  # noqa: E731
+    return Result(graphs, jax.lax.map(one_policy, moves(graphs, config.policies)))

@@ -1,4 +1,4 @@
-"""Numbers for people: means over seeds with confidence intervals, and paired differences between methods."""
+"""Numbers for people: means over seeds with confidence intervals, and paired differences between policies."""
 
 from __future__ import annotations
 
@@ -57,28 +57,28 @@ def bootstrap(samples: np.ndarray, *, level: float = 0.95) -> tuple[float, float
 
 
 def mean_accuracy(results: xarray.Dataset) -> xarray.DataArray:
-    """Area under the accuracy curve over its length, (run, method): how fast and how high a method learns."""
+    """Area under the accuracy curve over its length, (run, policy): how fast and how high a policy learns."""
     return results["accuracy"].mean("round")
 
 
 def paired_differences(values: xarray.DataArray, reference: str = "none") -> xarray.DataArray:
-    """Differences to the reference method within each run, which shares network, split, model and minibatches.
+    """Differences to the reference policy within each run, which shares network, split, model and minibatches.
 
     Args:
-        values: (run, method).
-        reference: name of a method in `values`.
+        values: (run, policy).
+        reference: name of a policy in `values`.
 
     Returns:
-        (run, method) without the reference.
+        (run, policy) without the reference.
 
     Raises:
         ValueError: the reference was not run.
     """
-    methods = list(values["method"].values)
-    if reference not in methods:
-        raise ValueError(f"reference must be among {', '.join(methods)}; got {reference!r}")
-    difference = values - values.sel({"method": reference}, drop=True)
-    return difference.drop_sel(method=reference)
+    policies = list(values["policy"].values)
+    if reference not in policies:
+        raise ValueError(f"reference must be among {', '.join(policies)}; got {reference!r}")
+    difference = values - values.sel(policy=reference, drop=True)
+    return difference.drop_sel(policy=reference)
 
 
 def setting(results: xarray.Dataset, name: str) -> xarray.DataArray:
@@ -104,7 +104,7 @@ def aggregations_after(results: xarray.Dataset, steps: float | xarray.DataArray)
 
 
 def energy_after(results: xarray.Dataset, steps: float | xarray.DataArray) -> xarray.DataArray:
-    """Joules of the exchange and of the uploads in a number of local steps, (run, method)."""
+    """Joules of the exchange and of the uploads in a number of local steps, (run, policy)."""
     return results["exchange_energy"] + aggregations_after(results, steps) * results["upload_energy"]
 
 
@@ -114,10 +114,10 @@ def cost_to_accuracy(results: xarray.Dataset, target: float | xarray.DataArray) 
     Args:
         results: of `d2djax.run`.
         target: accuracy in [0, 1]; an array gives its dimensions to the result, one over `run` is a target for
-            each run, such as the accuracy that one method ends with.
+            each run, such as the accuracy that one policy ends with.
 
     Returns:
-        (run, method) and the other dimensions of the target: `steps` of local training, `aggregations`,
+        (run, policy) and the other dimensions of the target: `steps` of local training, `aggregations`,
         `uplink` in bits and `energy` in joules: the exchange once, then the uploads. All are infinite if the
         target is never reached; else the energy is NaN for `pooled`, whose exchange has none. The messages that
         agree on the exchange are not in it: see `control_energy`.
@@ -131,7 +131,7 @@ def cost_to_accuracy(results: xarray.Dataset, target: float | xarray.DataArray) 
     energy = energy.where(np.isfinite(steps), np.inf)
     # Infinitely many times no bits (every device straggles) are no number.
     uplink = (aggregations * results["upload_bits"]).where(np.isfinite(steps), np.inf)
-    dimensions = ["run", "method", *(name for name in steps.dims if name not in ("run", "method"))]
+    dimensions = ["run", "policy", *(name for name in steps.dims if name not in ("run", "policy"))]
     values = {
         "steps": (steps, "local step", "local steps"),
         "aggregations": (aggregations, "1", "aggregations"),
@@ -149,28 +149,28 @@ def cost_to_accuracy(results: xarray.Dataset, target: float | xarray.DataArray) 
 
 
 def ratio_to(values: xarray.DataArray, reference: str = "none", *, level: float = 0.95) -> dict[str, tuple]:
-    """Geometric mean over runs of each method's value over that of the reference in the same run.
+    """Geometric mean over runs of each policy's value over that of the reference in the same run.
 
     Args:
-        values: (run, method), positive, such as the energy to a target.
-        reference: name of a method in `values`.
+        values: (run, policy), positive, such as the energy to a target.
+        reference: name of a policy in `values`.
         level: of Student's confidence interval, reckoned on the logarithms.
 
     Returns:
-        For each other method `(ratio, low, high, runs)`, where `runs` counts those in which both are finite and
+        For each other policy `(ratio, low, high, runs)`, where `runs` counts those in which both are finite and
         above 0; the others, such as those in which one of the two never reaches its target, are left out.
 
     Raises:
         ValueError: the reference was not run, or there are other dimensions, which are no samples.
     """
-    if set(values.dims) != {"run", "method"}:
-        raise ValueError(f"values must have the dimensions run and method; got {', '.join(map(str, values.dims))}")
+    if set(values.dims) != {"run", "policy"}:
+        raise ValueError(f"values must have the dimensions run and policy; got {', '.join(map(str, values.dims))}")
     found = {}
     finite = values.where(np.isfinite(values) & (values > 0))
     logarithms = paired_differences(finite.copy(data=np.log(finite.values)), reference)
-    for method in logarithms["method"].values:
-        one = logarithms.sel({"method": method}).values
+    for policy in logarithms["policy"].values:
+        one = logarithms.sel(policy=policy).values
         one = one[np.isfinite(one)]
         mean, low, high = interval(one, level=level) if one.size else (np.nan,) * 3
-        found[str(method)] = (float(np.exp(mean)), float(np.exp(low)), float(np.exp(high)), one.size)
+        found[str(policy)] = (float(np.exp(mean)), float(np.exp(low)), float(np.exp(high)), one.size)
     return found

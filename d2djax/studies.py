@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from d2djax.config import Config, Method, complete
+from d2djax.config import Config, PolicyName, complete
 from d2djax.data import Dataset
 from d2djax.federated import Recipe
 from d2djax.models import MLP
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 Size = Literal["toy", "small", "paper"]
 # Runs of each point.
 SEEDS: dict[Size, int] = {"toy": 2, "small": 8, "paper": 100}
-COMPARED: tuple[Method, ...] = ("none", "uniform", "rl")
-ALL: tuple[Method, ...] = get_args(Method)
-GRAPHS: tuple[Method, ...] = ("uniform", "rl", "nearest", "best_response")
+COMPARED: tuple[PolicyName, ...] = ("none", "uniform", "rl")
+ALL: tuple[PolicyName, ...] = get_args(PolicyName)
+GRAPHS: tuple[PolicyName, ...] = ("uniform", "rl", "nearest", "best_response")
 # Seconds where the other sizes take minutes and hours: what comes out shows that all works, and nothing else.
 TOY: dict[str, Any] = {
     "num_devices": 8,
@@ -61,7 +61,7 @@ class Study:
 
 # 6,000 images, 600 a class, serve 25 devices with 144 points each; thresholds keep their share of a device's class.
 SMALL_CIFAR = {
-    "methods": COMPARED,
+    "policies": COMPARED,
     "points_per_device": 144,
     "threshold": 7.0,
     "num_steps": 150,
@@ -69,23 +69,23 @@ SMALL_CIFAR = {
     "batch_size": 16,
 }
 STUDIES: dict[str, Study] = {
-    "radioml": Study({"dataset": "radioml", "methods": ALL}),
-    "cifar10": Study({"dataset": "cifar10", "methods": ALL}, small=SMALL_CIFAR),
-    "fashion_mnist": Study({"dataset": "fashion_mnist", "methods": ALL}),
-    "schemes": Study({"dataset": "fashion_mnist", "methods": COMPARED}, {"scheme": ("fedprox", "fedsgd")}),
+    "radioml": Study({"dataset": "radioml", "policies": ALL}),
+    "cifar10": Study({"dataset": "cifar10", "policies": ALL}, small=SMALL_CIFAR),
+    "fashion_mnist": Study({"dataset": "fashion_mnist", "policies": ALL}),
+    "schemes": Study({"dataset": "fashion_mnist", "policies": COMPARED}, {"scheme": ("fedprox", "fedsgd")}),
     "stragglers": Study(
-        {"dataset": "fashion_mnist", "methods": COMPARED},
+        {"dataset": "fashion_mnist", "policies": COMPARED},
         {"num_stragglers": (0, 5, 10, 15)},
         toy_axes={"num_stragglers": (0, 4)},
     ),
     "intervals": Study(
-        {"dataset": "fashion_mnist", "methods": COMPARED},
+        {"dataset": "fashion_mnist", "policies": COMPARED},
         {"aggregation_interval": (10, 25, 50, 100, 250)},
         toy_axes={"aggregation_interval": (5, 10)},
     ),
-    "graphs": Study({"methods": GRAPHS}, trains=False),
+    "graphs": Study({"policies": GRAPHS}, trains=False),
     "weights": Study(
-        {"methods": ("rl",)},
+        {"policies": ("rl",)},
         {
             "gamma": (0.0, 0.25, 0.5, 1.0, 2.0),
             "alpha_outage": (0.5, 1.0, 2.0, 4.0, 8.0),
@@ -95,7 +95,7 @@ STUDIES: dict[str, Study] = {
         toy_axes={"gamma": (0.0, 0.5), "alpha_outage": (0.5, 2.0), "alpha_budget": (0.0, 0.001)},
     ),
     "exploration": Study(
-        {"methods": ("rl",)},
+        {"policies": ("rl",)},
         {
             "temperature": (0.1, 0.3, 1.0, 3.0, 10.0),
             "initial_value": (0.0, 4.0, 8.0, 12.0, 16.0, 20.0, 40.0),
@@ -105,7 +105,7 @@ STUDIES: dict[str, Study] = {
     ),
     "devices": Study(
         # No best response: a central search over 400 devices takes many times what all else does.
-        {"methods": ("uniform", "rl", "nearest"), "num_states": 3},
+        {"policies": ("uniform", "rl", "nearest"), "num_states": 3},
         {"num_devices": (10, 25, 50, 100, 200, 400)},
         trains=False,
         toy_axes={"num_devices": (8, 12)},

@@ -19,28 +19,28 @@ def summary_table(dataset: xarray.Dataset) -> Table:
     """Final accuracy, mean accuracy and paired difference to `none`, with 95 % intervals across seeds."""
     curves = mean_accuracy(dataset)
     final = dataset["accuracy"].isel(round=-1)
-    methods = [str(name) for name in dataset["method"].values]
-    differences = paired_differences(curves) if "none" in methods else None
+    policies = [str(name) for name in dataset["policy"].values]
+    differences = paired_differences(curves) if "none" in policies else None
     table = Table(title=f"{dataset.sizes['run']} seeds: mean and 95 % confidence interval")
     for heading in (
-        "method",
+        "policy",
         "final accuracy",
         "mean of rounds",
         "difference to none",
         "above in",
         "classes",
     ):
-        table.add_column(heading, justify="left" if heading == "method" else "right")
-    for method in methods:
+        table.add_column(heading, justify="left" if heading == "policy" else "right")
+    for policy in policies:
         difference, above = "", ""
-        if differences is not None and method != "none":
-            one = differences.sel({"method": method}).values
+        if differences is not None and policy != "none":
+            one = differences.sel(policy=policy).values
             difference, above = _with_interval(interval(one), "+.4f"), f"{(one > 0).sum()}/{one.size}"
-        held = (dataset["counts"].sel({"method": method}) > 0).sum("class").mean().item()
+        held = (dataset["counts"].sel(policy=policy) > 0).sum("class").mean().item()
         table.add_row(
-            method,
-            _with_interval(interval(final.sel({"method": method}).values), ".4f"),
-            _with_interval(interval(curves.sel({"method": method}).values), ".4f"),
+            policy,
+            _with_interval(interval(final.sel(policy=policy).values), ".4f"),
+            _with_interval(interval(curves.sel(policy=policy).values), ".4f"),
             difference,
             above,
             f"{held:.2f}",
@@ -49,22 +49,22 @@ def summary_table(dataset: xarray.Dataset) -> Table:
 
 
 def cost_table(dataset: xarray.Dataset) -> Table:
-    """What each method takes to reach the accuracy that `none` ends with, in the same run (Section IV-B)."""
+    """What each policy takes to reach the accuracy that `none` ends with, in the same run (Section IV-B)."""
     # A training that diverged reaches nothing, and sets no target.
     accuracy = dataset["accuracy"].where(dataset["status"] == 0)
-    target = accuracy.sel({"method": "none"}).isel(round=-1, drop=True)
+    target = accuracy.sel(policy="none").isel(round=-1, drop=True)
     costs = cost_to_accuracy(dataset.assign(accuracy=accuracy), target)
     ratios = ratio_to(costs["energy"])
     table = Table(title="to first reach the accuracy that none ends with: means over the seeds that do")
-    for heading in ("method", "reached in", "local steps", "uplink (Mbit)", "energy (J)", "energy, none = 1"):
-        table.add_column(heading, justify="left" if heading == "method" else "right")
-    for method in (str(name) for name in dataset["method"].values):
-        one = costs.sel({"method": method})
+    for heading in ("policy", "reached in", "local steps", "uplink (Mbit)", "energy (J)", "energy, none = 1"):
+        table.add_column(heading, justify="left" if heading == "policy" else "right")
+    for policy in (str(name) for name in dataset["policy"].values):
+        one = costs.sel(policy=policy)
         reached = np.isfinite(one["steps"])
         mean = {name: float(one[name].where(reached).mean()) for name in ("steps", "uplink", "energy")}
-        ratio, low, high, _ = ratios.get(method, (np.nan, np.nan, np.nan, 0))
+        ratio, low, high, _ = ratios.get(policy, (np.nan, np.nan, np.nan, 0))
         table.add_row(
-            method,
+            policy,
             f"{int(reached.sum())}/{reached.size}",
             _unless_unknown(mean["steps"], ".0f"),
             _unless_unknown(mean["uplink"] / 1e6, ",.4g"),
@@ -115,8 +115,8 @@ def best_trials(trials: xarray.Dataset) -> Table:
 
 def diverged(dataset: xarray.Dataset) -> list[str]:
     """Lines that say at which points of a sweep runs left the finite numbers, the worst first; none if none did."""
-    axes = [str(dim) for dim in dataset["status"].dims if dim not in ("run", "method")]
-    bad = (dataset["status"] > 0).any("method").sum("run")
+    axes = [str(dim) for dim in dataset["status"].dims if dim not in ("run", "policy")]
+    bad = (dataset["status"] > 0).any("policy").sum("run")
     counts = (bad.stack(at=axes) if axes else bad.expand_dims("at")).transpose("at")
     order = np.argsort(-counts.values, kind="stable")[: int((counts > 0).sum())]
     settings = [str(name) for name, one in dataset.coords.items() if set(one.dims) <= set(axes) and name != "point"]

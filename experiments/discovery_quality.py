@@ -19,7 +19,7 @@ from d2djax.discovery import summarise
 from d2djax.episode import play, set_scene
 from d2djax.rng import run_key
 
-METHODS = {
+POLICIES = {
     "rl": discover,
     "best_response": baselines.best_response,
     "nearest": baselines.nearest,
@@ -42,15 +42,15 @@ class Study:
 
 @jax.jit
 def qualities(seeds, config):
-    """Mean over the states of each method's reward and share of devices with enough classes, each [seeds]."""
+    """Mean over the states of each policy's reward and share of devices with enough classes, each [seeds]."""
 
     def one(seed):
         key = run_key(seed)
         network = make_network(key, config)
         scene = set_scene(network, config)
 
-        def quality(method):
-            links = METHODS[method](key, network, config).links
+        def quality(policy):
+            links = POLICIES[policy](key, network, config).links
 
             def worth(state, links):
                 return summarise(play(scene, state, links, config)[1], links, network, config)
@@ -58,7 +58,7 @@ def qualities(seeds, config):
             found = jax.vmap(worth)(jnp.arange(config.num_states), links)
             return jnp.mean(found["reward"]), jnp.mean(found["diverse_share"])
 
-        return {method: quality(method) for method in METHODS}
+        return {policy: quality(policy) for policy in POLICIES}
 
     return jax.lax.map(one, seeds)
 
@@ -74,15 +74,15 @@ def main(study: Study) -> None:
         "score_fraction=1 (literal)": replace(base, score_fraction=1.0),
     }
     table = Table(title=f"{study.seeds} seeds, {study.episodes} episodes, N=25, S=10")
-    for heading in ("setting", "method", "reward", "of best response", "worst seed", "devices with L-hat classes"):
+    for heading in ("setting", "policy", "reward", "of best response", "worst seed", "devices with L-hat classes"):
         table.add_column(heading)
     for name, config in settings.items():
         found = qualities(jnp.arange(study.seeds), config)
         best = found["best_response"][0]
-        for method, (reward, share) in found.items():
+        for policy, (reward, share) in found.items():
             ratio = reward / best
             figures = (f"{ratio.mean():.1%}", f"{ratio.min():.1%}", f"{share.mean():.1%}")
-            table.add_row(name, method, f"{reward.mean():.3f}", *figures)
+            table.add_row(name, policy, f"{reward.mean():.3f}", *figures)
             name = ""
     Console(width=120).print(table)
 

@@ -51,7 +51,7 @@ def test_a_grid_and_points():
         (["gamma"], 0, "--axis gamma: expected NAME=VALUE"),
         (["gamma="], 0, "--axis gamma=: expected NAME=VALUE"),
         (["gama=1"], 0, "did you mean 'gamma'"),
-        (["methods=rl"], 0, "methods cannot be an axis"),
+        (["policies=rl"], 0, "policies cannot be an axis"),
         (["gamma=uniform:0:1"], 0, "--axis gamma: a range needs --random COUNT"),
         (["gamma=uniform:0"], 4, "--axis gamma=uniform:0: expected two numbers, uniform:LOW:HIGH"),
         (["gamma=log:a:1"], 4, "expected two numbers, log:LOW:HIGH"),

@@ -11,7 +11,7 @@ from jax.interpreters import partial_eval
 
 import d2djax
 from d2djax.axes import Choice, LogUniform, Uniform, by_program, lay_out, random_points
-from d2djax.config import GRAPH_NUMBERS, TRAINING_NUMBERS, Config, Method, numbers_of, stack_configs
+from d2djax.config import GRAPH_NUMBERS, TRAINING_NUMBERS, Config, PolicyName, numbers_of, stack_configs
 from d2djax.network import make_network
 from d2djax.points import arrange
 from d2djax.rng import run_key
@@ -72,7 +72,7 @@ BAD = [
     ([{"gamma": 1}, {}], "every point of a list must set the same settings"),
     ([{}], "at least one"),
     ([], "at least one"),
-    ({"methods": [("none",), ("rl",)]}, "methods cannot be an axis; use one sweep for each value"),
+    ({"policies": [("none",), ("rl",)]}, "policies cannot be an axis; use one sweep for each value"),
     ({"dataset": ["cifar10", "radioml"]}, "dataset cannot be an axis"),
     ({"num_classes": [5]}, "num_classes cannot be an axis"),
 ]
@@ -132,7 +132,7 @@ def test_whole_settings_stay_within_limits_of_a_logarithm():
     "ranges, count, message",
     [
         ({"gama": Uniform(0, 1)}, 2, "did you mean 'gamma'"),
-        ({"methods": Choice((("rl",),))}, 2, "methods cannot be an axis"),
+        ({"policies": Choice((("rl",),))}, 2, "policies cannot be an axis"),
         ({"gamma": Uniform(1, 0)}, 2, "axis gamma must go from a number to a larger one"),
         ({"gamma": Uniform(1, 1)}, 2, "axis gamma must go from a number to a larger one"),
         ({"gamma": Uniform(0, np.inf)}, 2, "axis gamma must go from a number to a larger one"),
@@ -183,18 +183,22 @@ SETTINGS = [
     ),
     ({"partition": "iid", "deployment": "sampled", "power_mode": "fixed", "scheme": "fedsgd"}, None),
     ({"partition": "shards", "straggler_draw": "aggregation", "scheme": "fedprox"}, None),
-    ({"methods": ("none",), "delivery": "sampled", "straggler_draw": "aggregation"}, optax.adam),
+    ({"policies": ("none",), "delivery": "sampled", "straggler_draw": "aggregation"}, optax.adam),
 ]
 
 
 @pytest.mark.parametrize("settings, server", SETTINGS, ids=lambda one: getattr(one, "__name__", str(one)))
 def test_numbers_are_read_only_where_runs_think_so(tiny_config, tiny_dataset, settings, server):
     # What differs in other numbers is not computed again: one that is read and not known of gives wrong results.
-    config = d2djax.validate(replace(tiny_config, **{"methods": get_args(Method)} | settings))
+    config = d2djax.validate(replace(tiny_config, **{"policies": get_args(PolicyName)} | settings))
     points, recipe = arrange(tiny_dataset, config), d2djax.Recipe(Linear(), server=server)
     key, sizes = run_key(0), sizes_of(points, recipe)
     of_network, network = numbers_read(lambda config: make_network(key, config), config)
-    find = lambda config, network: (found := find_graphs(key, network, config, sizes), moves(found, config.methods))  # noqa: E731
+
+    def find(config, network):
+        found = find_graphs(key, network, config, sizes)
+        return found, moves(found, config.policies)
+
     of_graphs, (_, move) = numbers_read(find, config, network)
     one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), move)
     train = lambda config, move: exchange_and_train(key, move, config, points, recipe)  # noqa: E731

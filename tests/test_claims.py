@@ -10,26 +10,26 @@ from d2djax import statistics
 from d2djax.claims import claims_of, energy_to_end_of_none
 from d2djax.tables import claims_table
 
-METHODS = ["none", "uniform", "rl"]
+POLICIES = ["none", "uniform", "rl"]
 
 
 def results(accuracy, **changes):
-    """Results of runs with the given accuracy, [.., run, method, round]."""
+    """Results of runs with the given accuracy, [.., run, policy, round]."""
     axes = changes.pop("axes", {})
     accuracy = np.asarray(accuracy, float)
     runs, rounds = accuracy.shape[-3], accuracy.shape[-1]
     config = {"scheme": "fedavg", "aggregation_interval": 10}
     one = np.ones((*(len(values) for values in axes.values()), runs, 3))
     values = {
-        "status": ((*axes, "run", "method"), one.astype(np.int8) * 0),
-        "accuracy": ((*axes, "run", "method", "round"), accuracy),
-        "exchange_energy": ((*axes, "run", "method"), one * [0.0, 1.0, 2.0]),
-        "points_moved": ((*axes, "run", "method"), one * [0.0, 30.0, 90.0]),
+        "status": ((*axes, "run", "policy"), one.astype(np.int8) * 0),
+        "accuracy": ((*axes, "run", "policy", "round"), accuracy),
+        "exchange_energy": ((*axes, "run", "policy"), one * [0.0, 1.0, 2.0]),
+        "points_moved": ((*axes, "run", "policy"), one * [0.0, 30.0, 90.0]),
         "upload_energy": ((*axes, "run"), one[..., 0] * 10.0),
         "upload_bits": ((*axes, "run"), one[..., 0] * 100.0),
     } | changes.pop("values", {})
     about = {"config": config | changes, "data": {"name": "mine"}}
-    coordinates = {"method": METHODS, "round": 10 * np.arange(1, rounds + 1), "run": np.arange(runs)} | axes
+    coordinates = {"policy": POLICIES, "round": 10 * np.arange(1, rounds + 1), "run": np.arange(runs)} | axes
     return xarray.Dataset(values, coordinates, {"manifest": json.dumps(about)})
 
 
@@ -86,7 +86,7 @@ def test_energy():
     # `none` ends with .3 after 20 steps: 2 aggregations of 10 J. rl has it after the first: 2 J and 10 J. In the
     # last seed uniform never gets there, and counts with all its training: 1 J and 20 J.
     curves = [[[0.1, 0.3], [0.2, 0.3], [0.3, 0.5]]] * 4 + [[[0.1, 0.3], [0.1, 0.1], [0.3, 0.5]]]
-    needed = energy_to_end_of_none(results(curves)).transpose("run", "method").values
+    needed = energy_to_end_of_none(results(curves)).transpose("run", "policy").values
     np.testing.assert_allclose(needed, [[20, 21, 12]] * 5)
     found = by_text(claims_of(results(curves)))
     claim = found["mine: rl needs less energy than none"]
@@ -123,7 +123,7 @@ def test_reliability():
     names, states = ("outage", "requested_inter", "over_budget"), 2
     level = {"outage": [0, 0.4, 0.1], "requested_inter": [0, 50.0, 80.0], "over_budget": [0, 7.0, 7.0]}
     worth = {
-        f"graph_{name}": (("run", "method", "state"), np.tile(np.array(level[name])[:, None], (6, 1, states)))
+        f"graph_{name}": (("run", "policy", "state"), np.tile(np.array(level[name])[:, None], (6, 1, states)))
         for name in names
     }
     found = by_text(claims_of(results(CURVES, values=worth)))
@@ -145,7 +145,7 @@ def test_runs_that_are_not_done_do_not_count():
 
 
 def test_no_claims_without_rl():
-    assert claims_of(results(CURVES).isel(method=[0, 1])) == []
+    assert claims_of(results(CURVES).isel(policy=[0, 1])) == []
 
 
 def test_table():

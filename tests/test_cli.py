@@ -116,7 +116,7 @@ def one_line(lines, *words):
         (["--aggregation-interval", "33"], ["aggregation_interval", "divisor of num_steps, 500", "got 33"]),
         (["--aggregation-interval", "0"], ["aggregation_interval", "at least 1", "got 0"]),
         (["--gamma", "nan"], ["gamma", "finite", "nan"]),
-        (["--methods", "rl", "rl"], ["methods", "without repeats"]),
+        (["--policies", "rl", "rl"], ["policies", "without repeats"]),
         (["--seeds", "0"], ["seeds", "at least 1", "got 0"]),
         (["--seeds", "-2"], ["seeds", "at least 1", "got -2"]),
     ],
@@ -133,7 +133,7 @@ def test_settings_out_of_range(capsys, stops_before_compiling, arguments, words)
         (["run", "--dataset", "mnist"], "mnist"),
         (["run", "--nmu-devices", "3"], "nmu-devices"),
         (["run", "--num-devices", "many"], "many"),
-        (["run", "--methods", "rl", "best"], "best"),
+        (["run", "--policies", "rl", "best"], "best"),
         (["run", "--num-devices"], "num-devices"),
         (["train"], "train"),
     ],
@@ -250,7 +250,7 @@ CHANGED = Config(
     dataset="cifar10",
     data_dir="a folder/with blanks",
     min_snr=-10,
-    methods=("pooled", "none"),
+    policies=("pooled", "none"),
     num_devices=7,
     noise_power=1.5e-15,
     rate=0.1 + 0.2,
@@ -278,9 +278,9 @@ def test_round_trip_changes_every_kind_of_field():
 
 def test_command_line_wins_over_the_file(parsed, tmp_path):
     path = tmp_path / "config.toml"
-    path.write_text('num_devices = 7\nmethods = ["none", "rl"]\nseeds = 9\ngamma = 0.125\n')
-    command = parsed("--num-devices", 8, "--config", path, "--methods", "pooled")
-    assert command.config == replace(Config(), num_devices=8, methods=("pooled",), gamma=0.125)
+    path.write_text('num_devices = 7\npolicies = ["none", "rl"]\nseeds = 9\ngamma = 0.125\n')
+    command = parsed("--num-devices", 8, "--config", path, "--policies", "pooled")
+    assert command.config == replace(Config(), num_devices=8, policies=("pooled",), gamma=0.125)
     assert command.seeds == 9
 
 
@@ -361,7 +361,7 @@ def test_folder_with_brackets_is_shown_as_it_is(capsys, stops_before_compiling, 
 
 @pytest.fixture(scope="module")
 def toy(idx_folder, tmp_path_factory):
-    """Folder of results, standard output and standard error of a whole run of the default methods."""
+    """Folder of results, standard output and standard error of a whole run of the default policies."""
     base = tmp_path_factory.mktemp("toy")
     # Longer than the 80 characters to which a log without a terminal might be broken.
     folder, out, err = base / ("long-" * 20) / "out", base / "stdout", base / "stderr"
@@ -381,7 +381,7 @@ def test_run_writes_everything(toy):
         assert (folder / name).read_bytes().startswith(b"\x89PNG")
     found = results.read(folder / "results.zarr")
     assert found["run"].values.tolist() == [7, 8]
-    assert found["method"].values.tolist() == ["none", "uniform", "rl"]
+    assert found["policy"].values.tolist() == ["none", "uniform", "rl"]
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest == json.loads(found.attrs["manifest"])
     assert manifest["seeds"] == [7, 8]
@@ -409,7 +409,7 @@ def test_costs_to_the_accuracy_of_none(toy):
     found = results.read(folder / "results.zarr")
     rows = rows_of(out.split("to first reach")[1])
     assert set(rows) == {"none", "uniform", "rl"}
-    accuracy = found["accuracy"].transpose("run", "method", "round").values
+    accuracy = found["accuracy"].transpose("run", "policy", "round").values
     for number, name in enumerate(["none", "uniform", "rl"]):
         steps = []
         for run in range(2):
@@ -441,10 +441,10 @@ def test_download_that_fails_is_one_line(capsys, tmp_path):
     one_line(refused(capsys, "download", "fashion_mnist", "--data-dir", taken), taken, "by hand")
 
 
-def test_table_holds_every_method(toy):
+def test_table_holds_every_policy(toy):
     folder, out, _ = toy
     found = results.read(folder / "results.zarr")
-    accuracy = found["accuracy"].sel({"method": ["none", "uniform", "rl"]}).values
+    accuracy = found["accuracy"].sel(policy=["none", "uniform", "rl"]).values
     rows = rows_of(out.split("to first reach")[0])
     assert set(rows) == {"none", "uniform", "rl"}
     for number, (name, row) in enumerate(rows.items()):

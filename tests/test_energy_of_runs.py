@@ -65,12 +65,12 @@ def results(scheme):
     config = {"config": {"scheme": scheme, "aggregation_interval": 10}}
     return xarray.Dataset(
         {
-            "accuracy": (("run", "method", "round"), [[[0.1, 0.5, 0.4], [0.5, 0.6, 0.7]]]),
-            "exchange_energy": (("run", "method"), [[0.0, 3.0]]),
+            "accuracy": (("run", "policy", "round"), [[[0.1, 0.5, 0.4], [0.5, 0.6, 0.7]]]),
+            "exchange_energy": (("run", "policy"), [[0.0, 3.0]]),
             "upload_energy": ("run", [2.0]),
             "upload_bits": ("run", [800]),
         },
-        coords={"method": ["none", "rl"], "round": [10, 20, 30]},
+        coords={"policy": ["none", "rl"], "round": [10, 20, 30]},
         attrs={"manifest": json.dumps(config)},
     )
 
@@ -91,9 +91,9 @@ def test_several_targets_and_one_for_each_run():
     found = results("fedavg")
     targets = xarray.DataArray([0.5, 0.6], dims="target", coords={"target": [0.5, 0.6]})
     many = statistics.cost_to_accuracy(found, targets)
-    assert many["energy"].dims == ("run", "method", "target")
+    assert many["energy"].dims == ("run", "policy", "target")
     np.testing.assert_allclose(many["energy"], [[[4.0, np.inf], [5.0, 7.0]]])
-    own = found["accuracy"].sel({"method": "none"}).isel(round=-1, drop=True)
+    own = found["accuracy"].sel(policy="none").isel(round=-1, drop=True)
     np.testing.assert_allclose(statistics.cost_to_accuracy(found, own)["steps"], [[20, 10]])
 
 
@@ -112,10 +112,10 @@ def test_uploads_of_nothing_never_reach_a_target():
 def test_ratio_is_geometric_and_leaves_out_what_is_never_reached():
     values = xarray.DataArray(
         [[2.0, 1.0], [8.0, 1.0], [4.0, np.inf], [np.inf, np.inf]],
-        dims=("run", "method"),
-        coords={"method": ["none", "rl"]},
+        dims=("run", "policy"),
+        coords={"policy": ["none", "rl"]},
     )
-    with pytest.raises(ValueError, match="dimensions run and method; got run, method, target"):
+    with pytest.raises(ValueError, match="dimensions run and policy; got run, policy, target"):
         statistics.ratio_to(values.expand_dims({"target": [0.5]}, axis=2))
     # Ratios 1/2 and 1/8: geometric mean 1/4; Student's t of one degree of freedom times log(2) is wide.
     ratio, low, high, runs = statistics.ratio_to(values)["rl"]

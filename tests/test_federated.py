@@ -351,7 +351,7 @@ def test_minibatch_is_the_documented_draw(holding, config):
         np.testing.assert_array_equal(drawn(KEY, step, holding, config), minibatch_points(holding, step, config))
 
 
-def test_methods_share_the_draws(holding, config):
+def test_policies_share_the_draws(holding, config):
     # Where a device is as large as before, the same places of its stretch are drawn, whatever it now holds.
     other_sizes = SIZES.copy()
     other_sizes[[2, 3]] = [20, 37]

@@ -9,21 +9,21 @@ from PIL import Image
 
 import d2djax
 from d2djax import plotting
-from d2djax.config import Method
+from d2djax.config import PolicyName
 
-METHODS = get_args(Method)
+POLICIES = get_args(PolicyName)
 
 
 @pytest.fixture(scope="module")
 def found(tiny_config, tiny_dataset):
-    """All methods, three seeds."""
-    config = replace(tiny_config, methods=METHODS)
+    """All policies, three seeds."""
+    config = replace(tiny_config, policies=POLICIES)
     return d2djax.run(config, 3, data=tiny_dataset, progress=False, width=1)
 
 
 @pytest.fixture(scope="module")
 def without_rl(tiny_config, tiny_dataset):
-    config = replace(tiny_config, methods=("none",))
+    config = replace(tiny_config, policies=("none",))
     return d2djax.run(config, 3, data=tiny_dataset, progress=False, width=1)
 
 
@@ -44,28 +44,28 @@ def legend_labels(legend):
     return [text.get_text() for text in legend.get_texts()]
 
 
-def test_every_method_has_a_look_of_its_own():
-    assert set(plotting.COLOURS) == set(plotting.STYLES) == set(METHODS)
-    assert len(set(plotting.COLOURS.values())) == len(METHODS)
-    assert len(set(plotting.STYLES.values())) == len(METHODS)
+def test_every_policy_has_a_look_of_its_own():
+    assert set(plotting.COLOURS) == set(plotting.STYLES) == set(POLICIES)
+    assert len(set(plotting.COLOURS.values())) == len(POLICIES)
+    assert len(set(plotting.STYLES.values())) == len(POLICIES)
 
 
 def test_accuracy_curves(found):
     axes = draw(plotting.accuracy_curves(found))
-    assert legend_labels(axes.get_legend()) == list(METHODS)
-    assert len(axes.lines) == len(METHODS)
+    assert legend_labels(axes.get_legend()) == list(POLICIES)
+    assert len(axes.lines) == len(POLICIES)
     assert len(bands(axes)) == 3, "the others are thin lines"
-    for method, line in zip(METHODS, axes.lines, strict=True):
-        expected = found["accuracy"].sel({"method": method}).mean("run")
+    for policy, line in zip(POLICIES, axes.lines, strict=True):
+        expected = found["accuracy"].sel(policy=policy).mean("run")
         np.testing.assert_array_equal(line.get_xdata(), found["round"])
-        np.testing.assert_allclose(line.get_ydata(), expected, rtol=1e-6, err_msg=method)
+        np.testing.assert_allclose(line.get_ydata(), expected, rtol=1e-6, err_msg=policy)
     assert axes.get_xlabel() and axes.get_ylabel()
 
 
 def test_accuracy_curves_of_one_seed_have_no_band(found):
     axes = draw(plotting.accuracy_curves(found.isel(run=[1])))
     assert not bands(axes)
-    assert len(axes.lines) == len(METHODS)
+    assert len(axes.lines) == len(POLICIES)
 
 
 def test_accuracy_curves_without_rl(without_rl):
@@ -77,7 +77,7 @@ def test_accuracy_curves_without_rl(without_rl):
 def test_band_is_the_confidence_interval(found):
     axes = draw(plotting.accuracy_curves(found))
     # Two rounds: the corners of the first band are the limits of `none`, by Student's 4.302653.
-    samples = found["accuracy"].sel({"method": "none"}).values.astype(float)
+    samples = found["accuracy"].sel(policy="none").values.astype(float)
     half = 4.302653 * samples.std(axis=0, ddof=1) / np.sqrt(3)
     corners = bands(axes)[0].get_paths()[0].vertices[:, 1]
     limits = [samples.mean(axis=0) - half, samples.mean(axis=0) + half]
@@ -90,12 +90,12 @@ def test_reward_curve(found):
     learned, *levels = axes.lines
     np.testing.assert_allclose(learned.get_ydata(), found["discovery_reward"].mean("run"), rtol=1e-5)
     # `pooled` has no graph, so no reward.
-    others = [method for method in METHODS if method != "pooled"]
+    others = [policy for policy in POLICIES if policy != "pooled"]
     assert len(levels) == len(others)
-    for method, line in zip(others, levels, strict=True):
-        expected = found["graph_reward"].sel({"method": method}).mean()
-        assert line.get_ydata()[0] == pytest.approx(float(expected), rel=1e-5), method
-    names = ["rl, final graph" if method == "rl" else method for method in others]
+    for policy, line in zip(others, levels, strict=True):
+        expected = found["graph_reward"].sel(policy=policy).mean()
+        assert line.get_ydata()[0] == pytest.approx(float(expected), rel=1e-5), policy
+    names = ["rl, final graph" if policy == "rl" else policy for policy in others]
     assert legend_labels(axes.get_legend()) == ["rl, while it learns", *names]
 
 
@@ -108,11 +108,11 @@ def arrows(axes):
     return [text for text in axes.texts if text.arrow_patch is not None]
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_graph_has_an_arrow_for_each_link(found, method):
-    axes = draw(plotting.graph(found, method=method, run=1))
+@pytest.mark.parametrize("policy", POLICIES)
+def test_graph_has_an_arrow_for_each_link(found, policy):
+    axes = draw(plotting.graph(found, policy=policy, run=1))
     state = int(found["exchange_state"][1])
-    links = found["links"].sel({"method": method}).values[1, state]
+    links = found["links"].sel(policy=policy).values[1, state]
     receivers = np.flatnonzero(links != np.arange(6))
     assert len(arrows(axes)) == len(receivers)
     position = found["position"].values[1]
@@ -125,7 +125,7 @@ def test_graph_of_a_given_state_and_links_between_clusters(found):
     cluster = found["cluster"].values[0]
     for state in range(3):
         axes = draw(plotting.graph(found, state=state))
-        links = found["links"].sel({"method": "rl"}).values[0, state]
+        links = found["links"].sel(policy="rl").values[0, state]
         crossing = (cluster[links] != cluster).sum()
         dashed = [arrow for arrow in arrows(axes) if arrow.arrow_patch.get_linestyle() == "--"]
         assert len(dashed) == crossing
@@ -133,7 +133,7 @@ def test_graph_of_a_given_state_and_links_between_clusters(found):
 
 
 def test_graph_shows_every_device(found):
-    axes = draw(plotting.graph(found, method="none"))
+    axes = draw(plotting.graph(found, policy="none"))
     np.testing.assert_allclose(axes.collections[0].get_offsets(), found["position"].values[0])
 
 

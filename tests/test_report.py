@@ -13,8 +13,8 @@ import xarray
 from d2djax import cli, results
 from d2djax.report import page_data, report
 
-METHODS, RUNS, STATES, DEVICES = ["none", "rl"], 3, 2, 5
-LENGTH = {"method": 2, "round": 4, "state": STATES, "device": DEVICES, "class": 3, "axis": 2, "episode": 5}
+POLICIES, RUNS, STATES, DEVICES = ["none", "rl"], 3, 2, 5
+LENGTH = {"policy": 2, "round": 4, "state": STATES, "device": DEVICES, "class": 3, "axis": 2, "episode": 5}
 
 
 def text(*names):
@@ -30,32 +30,32 @@ def made(axes, **changes):
         return (*lead, *dims), rng.uniform(size=(*sizes, RUNS, *(LENGTH[dim] for dim in dims)))
 
     whole = lambda most, *dims: (drawn(*dims)[0], (drawn(*dims)[1] * most).astype(np.int32))  # noqa: E731
-    per_method = ("method",)
+    per_policy = ("policy",)
     values = {
-        "status": whole(1, *per_method),
+        "status": whole(1, *per_policy),
         "done": whole(0) if changes.get("unfinished") else (lead, np.ones((*sizes, RUNS), np.int8)),
-        "accuracy": drawn("method", "round"),
+        "accuracy": drawn("policy", "round"),
         "discovery_reward": drawn("episode"),
-        "graph_reward": drawn("method", "state"),
-        "graph_outage": drawn("method", "state"),
-        "points_moved": whole(90, *per_method),
-        "exchange_energy": drawn("method"),
+        "graph_reward": drawn("policy", "state"),
+        "graph_outage": drawn("policy", "state"),
+        "points_moved": whole(90, *per_policy),
+        "exchange_energy": drawn("policy"),
         "upload_energy": drawn(),
         "upload_bits": drawn(),
         "position": drawn("device", "axis"),
         "cluster": whole(2, "device"),
-        "links": whole(DEVICES, "method", "state", "device"),
+        "links": whole(DEVICES, "policy", "state", "device"),
         "counts_before": whole(30, "device", "class"),
-        "counts": whole(30, "method", "device", "class"),
+        "counts": whole(30, "policy", "device", "class"),
         "exchange_state": whole(STATES),
     }
     about = {
-        "config": {"scheme": "fedavg", "aggregation_interval": 10, "gamma": 0.5, "methods": METHODS},
+        "config": {"scheme": "fedavg", "aggregation_interval": 10, "gamma": 0.5, "policies": POLICIES},
         "data": {"name": "</script><b>mine<!--<script> /* script */"},
         "seeds": [0, 1, 2],
         "versions": {"d2djax": "1"},
     }
-    coordinates = {"method": text(*METHODS), "round": [10, 20, 30, 40], "class": text("a", "b", "c")}
+    coordinates = {"policy": text(*POLICIES), "round": [10, 20, 30, 40], "class": text("a", "b", "c")}
     coordinates |= {"run": [0, 1, 2]} | axes
     return xarray.Dataset(values, coordinates, {"manifest": json.dumps(about), "title": "hand-made"})
 
@@ -73,7 +73,7 @@ def test_variables_are_those_of_a_run(tiny_config, tiny_dataset):
     assert {"accuracy", "discovery_reward"} <= set(found["curves"]["variables"])
     assert found["settings"] == {} and len(found["graphs"]["links"]) == 1
     shown = found["curves"]["variables"]["accuracy"]["values"][0][2][0]
-    np.testing.assert_allclose(shown, run["accuracy"].sel({"method": "rl"}).mean("run"), rtol=1e-4)
+    np.testing.assert_allclose(shown, run["accuracy"].sel(policy="rl").mean("run"), rtol=1e-4)
     assert found["claims"]
 
 
@@ -81,7 +81,7 @@ def test_points_are_in_order():
     swept = made(GRID)
     found = page_data(swept)
     assert found["settings"] == {"gamma": [0.0] * 3 + [0.5] * 3, "alpha_outage": [1.0, 2.0, 4.0] * 2}
-    one = swept["graph_reward"].sel({"gamma": 0.5, "alpha_outage": 2.0, "method": "rl"}).mean()
+    one = swept["graph_reward"].sel({"gamma": 0.5, "alpha_outage": 2.0, "policy": "rl"}).mean()
     np.testing.assert_allclose(found["maps"]["graph_reward"]["values"][4][1][0], one, rtol=1e-4)
 
 
@@ -98,7 +98,7 @@ def test_runs_that_are_not_done_do_not_count():
     swept["done"][:, :, 1:] = 0
     found = page_data(swept)
     assert "6 of 18 runs are done; only they count." in found["notes"]
-    one = swept["graph_reward"].sel({"gamma": 0.0, "alpha_outage": 1.0, "method": "rl"}).isel(run=0).mean()
+    one = swept["graph_reward"].sel({"gamma": 0.0, "alpha_outage": 1.0, "policy": "rl"}).isel(run=0).mean()
     mean, low, high = found["maps"]["graph_reward"]["values"][0][1]
     np.testing.assert_allclose(mean, one, rtol=1e-4)
     assert low is high is None
@@ -264,13 +264,13 @@ def test_choices_change_the_pictures(opened):
         ("curves", "curves-gamma", "0.5"),
         ("curves", "curves-alpha_outage", "4"),
         ("points", "points-variable", "points_moved"),
-        ("points", "points-method", "none"),
+        ("points", "points-policy", "none"),
         ("points", "points-x", "alpha_outage"),
         ("points", "points-gamma", "0.5"),
         ("graph", "graph-gamma", "0.5"),
         ("graph", "graph-alpha_outage", "2"),
         ("graph", "graph-run", "2"),
-        ("graph", "graph-method", "none"),
+        ("graph", "graph-policy", "none"),
         ("graph", "graph-state", "1"),
     ):
         before = plotted(browser, picture)
@@ -278,13 +278,13 @@ def test_choices_change_the_pictures(opened):
         assert plotted(browser, picture) != before, select
     assert browser.get_log("browser") == []
     # The graph that is chosen now, arrow by arrow.
-    at = {"gamma": 0.5, "alpha_outage": 2.0, "run": 2, "method": "none"}
+    at = {"gamma": 0.5, "alpha_outage": 2.0, "run": 2, "policy": "none"}
     links = swept["links"].sel(at).isel(state=1).values
     (*_, devices), arrows = plotted(browser, "graph")
     ends = [[arrow["x"], arrow["y"]] for arrow in arrows]
     state = int(swept["exchange_state"].sel({name: at[name] for name in ("gamma", "alpha_outage", "run")}))
     assert f"happened in state {state}:" in browser.find_element("id", "graph-note").text
-    at.pop("method")
+    at.pop("policy")
     place = swept["position"].sel(at).values
     receivers = [i for i, j in enumerate(links) if i != j]
     np.testing.assert_allclose(ends, place[receivers], rtol=1e-4)
@@ -299,7 +299,7 @@ def test_the_heat_map_shows_what_was_found(opened):
     browser = opened(swept)
     choose(browser, "points-variable", "graph_reward")
     ((heat,), _) = plotted(browser, "points")
-    expected = swept["graph_reward"].sel({"method": "rl"}).mean(["run", "state"]).transpose("alpha_outage", "gamma")
+    expected = swept["graph_reward"].sel(policy="rl").mean(["run", "state"]).transpose("alpha_outage", "gamma")
     np.testing.assert_allclose(heat["z"], expected, rtol=1e-4)
 
 

@@ -18,14 +18,14 @@ from scipy import stats
 
 import d2djax
 from d2djax import program, results, runs, statistics
-from d2djax.config import Config, Method
+from d2djax.config import Config, PolicyName
 from d2djax.data.types import Dataset
 from d2djax.points import arrange, held_out_sizes
 from d2djax.rng import run_key
 
-METHODS = get_args(Method)
+POLICIES = get_args(PolicyName)
 WHOLE = ("status", "cluster", "exchange_state", "links", "counts", "counts_before", "points_moved")
-# A program that computes several runs at a time, or other methods beside, sums in another order.
+# A program that computes several runs at a time, or other policies beside, sums in another order.
 TOLERANCE = {"rtol": 2e-6, "atol": 1e-6}
 
 SHARDED = """
@@ -35,7 +35,7 @@ import d2djax
 from d2djax.data.types import Dataset
 given = json.loads(sys.argv[1])
 arrays = np.load(sys.argv[2])
-config = d2djax.Config(**given["config"] | {"methods": tuple(given["config"]["methods"])})
+config = d2djax.Config(**given["config"] | {"policies": tuple(given["config"]["policies"])})
 data = Dataset(arrays["x"], arrays["y"], tuple(given["class_names"]), "tiny", "file")
 found = d2djax.run(config, given["seeds"], data=data, progress=False)
 assert len(json.loads(found.attrs["manifest"])["machine"]["devices"]) == 2
@@ -53,9 +53,9 @@ class Linear(nn.Module):
         return nn.Dense(self.num_classes)(x.reshape(x.shape[0], -1))
 
 
-def of_methods(dataset, *methods):
-    # A dictionary: the keyword `method` of `sel` means how to look up values that are not there.
-    return dataset.sel({"method": list(methods)})
+def of_policys(dataset, *policies):
+    # A dictionary: the keyword `policy` of `sel` means how to look up values that are not there.
+    return dataset.sel(policy=list(policies))
 
 
 def same(got, expected, **tolerance):
@@ -73,24 +73,24 @@ def same(got, expected, **tolerance):
 
 
 @pytest.fixture(scope="module")
-def all_methods(tiny_config):
-    return replace(tiny_config, methods=METHODS)
+def all_policies(tiny_config):
+    return replace(tiny_config, policies=POLICIES)
 
 
 @pytest.fixture(scope="module")
-def few_methods(tiny_config):
-    return replace(tiny_config, methods=("none", "rl"))
+def few_policies(tiny_config):
+    return replace(tiny_config, policies=("none", "rl"))
 
 
 @pytest.fixture(scope="module")
 def only_none(tiny_config):
-    return replace(tiny_config, methods=("none",))
+    return replace(tiny_config, policies=("none",))
 
 
 @pytest.fixture(scope="module")
-def found(all_methods, tiny_dataset):
-    """All methods, seeds 0, 1, 2, one at a time."""
-    return d2djax.run(all_methods, 3, data=tiny_dataset, progress=False, width=1)
+def found(all_policies, tiny_dataset):
+    """All policies, seeds 0, 1, 2, one at a time."""
+    return d2djax.run(all_policies, 3, data=tiny_dataset, progress=False, width=1)
 
 
 @pytest.fixture(scope="module")
@@ -101,26 +101,26 @@ def found_none(only_none, tiny_dataset):
 # --- what is in a result ---
 
 
-def test_dimensions_and_coordinates(found, all_methods, tiny_dataset):
-    sizes = {"run": 3, "method": 6, "round": 2, "episode": 3, "state": 3, "device": 6, "class": 5, "axis": 2}
+def test_dimensions_and_coordinates(found, all_policies, tiny_dataset):
+    sizes = {"run": 3, "policy": 6, "round": 2, "episode": 3, "state": 3, "device": 6, "class": 5, "axis": 2}
     assert dict(found.sizes) == sizes
     assert found["run"].values.tolist() == [0, 1, 2]
-    assert found["method"].values.tolist() == list(METHODS)
+    assert found["policy"].values.tolist() == list(POLICIES)
     assert found["round"].values.tolist() == [4, 8]
     assert found["episode"].values.tolist() == [20, 40, 60]
     assert found["class"].values.tolist() == list(tiny_dataset.class_names)
     expected = {
-        "accuracy": ("run", "method", "round"),
-        "train_loss": ("run", "method", "round"),
-        "links": ("run", "method", "state", "device"),
-        "counts": ("run", "method", "device", "class"),
+        "accuracy": ("run", "policy", "round"),
+        "train_loss": ("run", "policy", "round"),
+        "links": ("run", "policy", "state", "device"),
+        "counts": ("run", "policy", "device", "class"),
         "counts_before": ("run", "device", "class"),
-        "points_moved": ("run", "method"),
-        "status": ("run", "method"),
+        "points_moved": ("run", "policy"),
+        "status": ("run", "policy"),
         "position": ("run", "device", "axis"),
         "cluster": ("run", "device"),
         "exchange_state": ("run",),
-        "graph_reward": ("run", "method", "state"),
+        "graph_reward": ("run", "policy", "state"),
         "discovery_reward": ("run", "episode"),
     }
     for name, dims in expected.items():
@@ -157,16 +157,16 @@ def test_results_without_rl_have_no_episodes(found_none):
 
 @pytest.mark.parametrize("partition", ["dirichlet", "shards", "iid"])
 def test_every_partition_runs_from_end_to_end(tiny_config, tiny_dataset, partition):
-    config = replace(tiny_config, partition=partition, concentration=0.2, methods=("none", "rl", "pooled"))
+    config = replace(tiny_config, partition=partition, concentration=0.2, policies=("none", "rl", "pooled"))
     results = d2djax.run(config, 2, data=tiny_dataset, recipe=d2djax.Recipe(Linear()), progress=False)
     assert (results["status"] == 0).all()
     before, after = results["counts_before"], results["counts"]
     np.testing.assert_array_equal(before.sum("device"), np.full((2, 5), 48))
     assert (after.sum("device") == before.sum("device")).all()
     assert (before.sum("class") == 40).all() == (partition != "dirichlet")
-    assert (after.sel({"method": "none"}) == before).all()
-    assert (after.sel({"method": "pooled"}).sum("class") == 40).all()
-    assert (results["points_moved"].sel({"method": "rl"}) > 0).all()
+    assert (after.sel(policy="none") == before).all()
+    assert (after.sel(policy="pooled").sum("class") == 40).all()
+    assert (results["points_moved"].sel(policy="rl") > 0).all()
     # All learn something; one class in five is .2.
     assert (results["accuracy"].isel(round=-1) > 0.25).all()
 
@@ -174,10 +174,10 @@ def test_every_partition_runs_from_end_to_end(tiny_config, tiny_dataset, partiti
 # --- what runs depend on ---
 
 
-def test_run_equals_simulate(found, few_methods, tiny_dataset):
-    points = arrange(tiny_dataset, few_methods)
-    got = jax.jit(d2djax.simulate)(run_key(1), few_methods, points)
-    one = of_methods(found, *few_methods.methods).sel(run=1)
+def test_run_equals_simulate(found, few_policies, tiny_dataset):
+    points = arrange(tiny_dataset, few_policies)
+    got = jax.jit(d2djax.simulate)(run_key(1), few_policies, points)
+    one = of_policys(found, *few_policies.policies).sel(run=1)
     for name in ("accuracy", "loss", "train_loss"):
         np.testing.assert_allclose(getattr(got.learning, name), one[name], err_msg=name, **TOLERANCE)
     for name in ("links", "counts", "points_moved"):
@@ -189,27 +189,27 @@ def test_run_equals_simulate(found, few_methods, tiny_dataset):
     np.testing.assert_allclose(got.graphs.history.reward, one["discovery_reward"], **TOLERANCE)
 
 
-def test_run_alone_equals_the_run_among_others(found, all_methods, tiny_dataset):
+def test_run_alone_equals_the_run_among_others(found, all_policies, tiny_dataset):
     # The same program, one run after another: bit for bit.
-    alone = d2djax.run(all_methods, [2], data=tiny_dataset, progress=False, width=1)
+    alone = d2djax.run(all_policies, [2], data=tiny_dataset, progress=False, width=1)
     same(alone, found.sel(run=[2]))
 
 
-def test_more_seeds_keep_the_old_ones(found, all_methods, tiny_dataset):
-    more = d2djax.run(all_methods, 5, data=tiny_dataset, progress=False, width=1)
+def test_more_seeds_keep_the_old_ones(found, all_policies, tiny_dataset):
+    more = d2djax.run(all_policies, 5, data=tiny_dataset, progress=False, width=1)
     same(more.sel(run=[0, 1, 2]), found)
 
 
-def test_order_of_seeds_is_kept(found, all_methods, tiny_dataset):
-    turned = d2djax.run(all_methods, (2, 0), data=tiny_dataset, progress=False, width=1)
+def test_order_of_seeds_is_kept(found, all_policies, tiny_dataset):
+    turned = d2djax.run(all_policies, (2, 0), data=tiny_dataset, progress=False, width=1)
     assert turned["run"].values.tolist() == [2, 0]
     same(turned.sel(run=[0, 2]), found.sel(run=[0, 2]))
 
 
-def test_two_runs_at_a_time_change_nothing(found, few_methods, tiny_dataset):
+def test_two_runs_at_a_time_change_nothing(found, few_policies, tiny_dataset):
     # Two at a time do not divide three runs: the last chunk is filled up, and the filling is left out.
-    together = d2djax.run(few_methods, 3, data=tiny_dataset, progress=False, width=2)
-    same(together, of_methods(found, *few_methods.methods), **TOLERANCE)
+    together = d2djax.run(few_policies, 3, data=tiny_dataset, progress=False, width=2)
+    same(together, of_policys(found, *few_policies.policies), **TOLERANCE)
 
 
 def test_three_runs_at_a_time_change_nothing(found_none, only_none, tiny_dataset):
@@ -222,10 +222,10 @@ def test_seeds_differ(found):
         assert len(np.unique(found[name].values.reshape(3, -1), axis=0)) == 3, name
 
 
-def test_methods_share_their_random_numbers(found, found_none):
+def test_policies_share_their_random_numbers(found, found_none):
     # Alone or beside the others, `none` has the same network, split, first model and minibatches.
     without_rl = found.drop_dims("episode")
-    same(found_none, of_methods(without_rl, "none"), **TOLERANCE)
+    same(found_none, of_policys(without_rl, "none"), **TOLERANCE)
 
 
 def test_numbers_do_not_compile_anew(found_none, only_none, tiny_dataset):
@@ -236,11 +236,11 @@ def test_numbers_do_not_compile_anew(found_none, only_none, tiny_dataset):
     assert program.num_compiled() == before
 
 
-def test_what_compiles_ahead_is_what_runs(found, all_methods, tiny_dataset, monkeypatch):
+def test_what_compiles_ahead_is_what_runs(found, all_policies, tiny_dataset, monkeypatch):
     started, used, compiled = [], [], program.compiled
     monkeypatch.setattr(program, "start", lambda kind, width: started.append(kind))
     monkeypatch.setattr(program, "compiled", lambda kind, width: used.append(kind) or compiled(kind, width))
-    d2djax.run(all_methods, 1, data=tiny_dataset, progress=False, width=1)
+    d2djax.run(all_policies, 1, data=tiny_dataset, progress=False, width=1)
     assert [kind.function for kind in used] == [runs.network_of, runs.graphs_of, runs.learning_of]
     assert started == used
 
@@ -285,30 +285,30 @@ def test_two_devices_equal_one(found_none, only_none, tiny_dataset, tmp_path):
 # --- points ---
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_no_point_is_made_or_lost(found, method):
+@pytest.mark.parametrize("policy", POLICIES)
+def test_no_point_is_made_or_lost(found, policy):
     before = found["counts_before"].sum("device")
-    np.testing.assert_array_equal(found["counts"].sel({"method": method}).sum("device"), before)
-    assert (found["counts"].sel({"method": method}) >= 0).all()
+    np.testing.assert_array_equal(found["counts"].sel(policy=policy).sum("device"), before)
+    assert (found["counts"].sel(policy=policy) >= 0).all()
 
 
 def test_points_moved(found):
     change = (found["counts"] - found["counts_before"]).clip(min=0).sum(["device", "class"])
     moved = found["points_moved"]
-    assert (moved.sel({"method": ["none", "pooled"]}) == 0).all()
+    assert (moved.sel(policy=["none", "pooled"]) == 0).all()
     # What a device gets and what it gives may be of one class: moved points are at least the change.
     exchanging = ["uniform", "rl", "nearest", "best_response"]
-    assert (moved.sel({"method": exchanging}) >= change.sel({"method": exchanging})).all()
-    assert (moved.sel({"method": exchanging}).sum("run") > 0).all()
+    assert (moved.sel(policy=exchanging) >= change.sel(policy=exchanging)).all()
+    assert (moved.sel(policy=exchanging).sum("run") > 0).all()
 
 
 def test_none_leaves_all_where_it_was(found):
-    np.testing.assert_array_equal(found["counts"].sel({"method": "none"}), found["counts_before"])
-    assert (found["links"].sel({"method": "none"}) == found["device"]).all()
+    np.testing.assert_array_equal(found["counts"].sel(policy="none"), found["counts_before"])
+    assert (found["links"].sel(policy="none") == found["device"]).all()
 
 
 def test_pooled_deals_equal_numbers_of_all_classes(found, tiny_config):
-    counts = found["counts"].sel({"method": "pooled"})
+    counts = found["counts"].sel(policy="pooled")
     assert (counts.sum("class") == tiny_config.points_per_device).all()
     # 40 points of 5 classes: a class that a device lacks has probability 1e-4.
     assert (counts > 0).mean() > 0.95
@@ -412,9 +412,9 @@ def test_reading_what_is_not_there(tmp_path):
         results.read(tmp_path / "none.zarr")
 
 
-def test_manifest_tells_how_to_make_the_results_again(found, all_methods, tiny_dataset):
+def test_manifest_tells_how_to_make_the_results_again(found, all_policies, tiny_dataset):
     about = json.loads(found.attrs["manifest"])
-    expected = json.loads(json.dumps(asdict(all_methods)))
+    expected = json.loads(json.dumps(asdict(all_policies)))
     assert about["config"] == expected
     assert about["seeds"] == [0, 1, 2]
     source = {"name": tiny_dataset.name, "points": len(tiny_dataset.y), "source": tiny_dataset.source}
@@ -455,8 +455,8 @@ def test_interval_of_one_seed_is_unknown():
 
 
 def curves(accuracy):
-    coordinates = {"run": [0, 1], "method": ["uniform", "none", "rl"]}
-    return xarray.Dataset({"accuracy": (("run", "method", "round"), np.array(accuracy))}, coords=coordinates)
+    coordinates = {"run": [0, 1], "policy": ["uniform", "none", "rl"]}
+    return xarray.Dataset({"accuracy": (("run", "policy", "round"), np.array(accuracy))}, coords=coordinates)
 
 
 ACCURACY = [[[0.2, 0.4], [0.1, 0.2], [0.5, 0.7]], [[0.6, 0.8], [0.4, 0.8], [0.5, 0.5]]]
@@ -464,19 +464,19 @@ ACCURACY = [[[0.2, 0.4], [0.1, 0.2], [0.5, 0.7]], [[0.6, 0.8], [0.4, 0.8], [0.5,
 
 def test_mean_accuracy_is_over_rounds():
     got = statistics.mean_accuracy(curves(ACCURACY))
-    assert got.dims == ("run", "method")
+    assert got.dims == ("run", "policy")
     np.testing.assert_allclose(got, [[0.3, 0.15, 0.6], [0.7, 0.6, 0.5]])
 
 
 def test_differences_are_within_runs():
     got = statistics.paired_differences(statistics.mean_accuracy(curves(ACCURACY)))
-    assert got["method"].values.tolist() == ["uniform", "rl"]
+    assert got["policy"].values.tolist() == ["uniform", "rl"]
     np.testing.assert_allclose(got, [[0.15, 0.45], [0.1, -0.1]], atol=1e-12)
     to_rl = statistics.paired_differences(statistics.mean_accuracy(curves(ACCURACY)), "rl")
-    np.testing.assert_allclose(to_rl.sel({"method": "none"}), [-0.45, 0.1], atol=1e-12)
+    np.testing.assert_allclose(to_rl.sel(policy="none"), [-0.45, 0.1], atol=1e-12)
 
 
-def test_differences_to_a_method_that_was_not_run():
+def test_differences_to_a_policy_that_was_not_run():
     with pytest.raises(ValueError, match="reference must be among uniform, none, rl; got 'pooled'"):
         statistics.paired_differences(statistics.mean_accuracy(curves(ACCURACY)), "pooled")
 

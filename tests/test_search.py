@@ -51,10 +51,10 @@ def test_trials_are_in_their_ranges(whole):
 def test_a_trial_has_the_value_of_the_run_at_its_settings(whole, tiny_config, tiny_dataset):
     best = whole[1].best_trial
     found = d2djax.sweep(
-        replace(tiny_config, methods=("rl",)), [best.params], 2, whole[0] / "again", data=tiny_dataset,
+        replace(tiny_config, policies=("rl",)), [best.params], 2, whole[0] / "again", data=tiny_dataset,
         training=False, progress=False,
     )  # fmt: skip
-    again = found["graph_reward"].isel(point=0, method=0).mean("state").values
+    again = found["graph_reward"].isel(point=0, policy=0).mean("state").values
     np.testing.assert_array_equal(again, np.float32(best.user_attrs["reward"]))
     assert best.value == max(trial.value for trial in finished(whole[1]))
 
@@ -117,7 +117,7 @@ def test_every_objective(tiny_config, tiny_dataset, tmp_path):
     )  # fmt: skip
     trial = study.trials[0]
     run = d2djax.run(
-        replace(config, methods=("rl",), gamma=trial.params["gamma"]), 2, data=tiny_dataset, progress=False
+        replace(config, policies=("rl",), gamma=trial.params["gamma"]), 2, data=tiny_dataset, progress=False
     )
     uploads = config.num_steps // config.aggregation_interval
     energy = run["exchange_energy"] + run["control_energy"] + uploads * run["upload_energy"]
@@ -137,7 +137,7 @@ def test_trials_with_other_rounds_count(tiny_config, tiny_dataset, tmp_path):
     ranges, names = {"aggregation_interval": Choice((2, 4))}, ("accuracy", "final_accuracy", "energy")
     study = search.search(tiny_config, ranges, names, 3, 1, tmp_path, batch=3, data=tiny_dataset, progress=False)
     for trial in study.trials:
-        config = replace(tiny_config, methods=("rl",), **trial.params)
+        config = replace(tiny_config, policies=("rl",), **trial.params)
         run = d2djax.run(config, 1, data=tiny_dataset, progress=False)
         uploads = config.num_steps // config.aggregation_interval
         energy = run["exchange_energy"] + run["control_energy"] + uploads * run["upload_energy"]
@@ -182,7 +182,7 @@ def test_a_search_in_which_all_diverge_has_no_best(seek, tmp_path):
         ({"ranges": {"gamma": Uniform(1, 0)}}, "axis gamma must go from a number to a larger one"),
         ({"ranges": {"gamma": LogUniform(0, 1)}}, "axis gamma must begin above 0"),
         ({"trials": 0}, "trials and batch must be at least 1; got 0 and 6"),
-        ({"method": "nearest"}, "method must be one of config.methods, none, uniform, rl; got 'nearest'"),
+        ({"policy": "nearest"}, "policy must be one of config.policies, none, uniform, rl; got 'nearest'"),
         ({"seeds": 0}, "seeds must be at least 1"),
     ],
 )
@@ -221,4 +221,4 @@ def test_the_command_reads_its_axes(monkeypatch, capsys, tmp_path):
         "alpha_outage": LogUniform(0.1, 10.0),
         "num_devices": Choice((10, 25)),
     }
-    assert seen["objectives"] == ("accuracy", "energy") and seen["trials"] == 8 and seen["method"] == "rl"
+    assert seen["objectives"] == ("accuracy", "energy") and seen["trials"] == 8 and seen["policy"] == "rl"

@@ -20,10 +20,10 @@ def make_layout(chunk=(2, 3), manifest=None):
         coordinates={
             "gamma": ("gamma", np.array([0, 0.5, 1]), {}),
             "run": ("run", np.arange(5), {"long_name": "seed"}),
-            "method": ("method", np.array(["none", "rl"], object), {}),
+            "policy": ("policy", np.array(["none", "rl"], object), {}),
         },
         variables={
-            "loss": (("gamma", "run", "method"), np.dtype(np.float32), {"units": "nat"}),
+            "loss": (("gamma", "run", "policy"), np.dtype(np.float32), {"units": "nat"}),
             "moved": (("gamma", "run"), np.dtype(np.int64), {"units": "point"}),
         },
         attributes={"manifest": json.dumps({"config": {"gamma": 1}} if manifest is None else manifest)},
@@ -70,8 +70,8 @@ def test_an_empty_store_has_everything_but_results(tmp_path):
     path = tmp_path / "deep" / "results.zarr"
     store.create(make_layout(), path)
     found = results.read(path).load()
-    assert dict(found.sizes) == {"gamma": 3, "run": 5, "method": 2}
-    assert found["method"].values.tolist() == ["none", "rl"]
+    assert dict(found.sizes) == {"gamma": 3, "run": 5, "policy": 2}
+    assert found["policy"].values.tolist() == ["none", "rl"]
     assert np.isnan(found["loss"]).all() and (found["moved"] == -1).all() and (found["done"] == 0).all()
     assert found["loss"].dtype == np.float32 and found["moved"].dtype == np.int64
     assert found["loss"].attrs["units"] == "nat" and found["run"].attrs["long_name"] == "seed"

@@ -101,7 +101,7 @@ def same_as_run(point, expected):
 
 
 def test_a_sweep_is_a_run_at_each_point(whole, run):
-    assert whole["loss"].dims == ("gamma", "learning_rate", "run", "method", "round")
+    assert whole["loss"].dims == ("gamma", "learning_rate", "run", "policy", "round")
     assert whole["gamma"].values.tolist() == GRID["gamma"] and whole["run"].values.tolist() == [0, 1, 2]
     for gamma in GRID["gamma"]:
         for rate in GRID["learning_rate"]:
@@ -112,7 +112,7 @@ def test_a_sweep_is_a_run_at_each_point(whole, run):
 
 def test_no_axes_are_a_run(sweep, run, tmp_path):
     found = sweep(tmp_path, {}, 2)
-    assert found["status"].dims == ("run", "method")
+    assert found["status"].dims == ("run", "policy")
     same_as_run(found, run(2))
     assert tables.diverged(found) == []
 
@@ -120,7 +120,7 @@ def test_no_axes_are_a_run(sweep, run, tmp_path):
 def test_points_are_taken_as_they_come(sweep, run, tmp_path):
     points = d2djax.random_points({"gamma": Uniform(0, 1), "learning_rate": LogUniform(0.01, 1)}, 2)
     found = sweep(tmp_path, points, [4, 1])
-    assert found["status"].dims == ("point", "run", "method")
+    assert found["status"].dims == ("point", "run", "policy")
     for number, point in enumerate(points):
         assert {name: found[name].values[number] for name in point} == point
         same_as_run(found.isel(point=number), run([4, 1], **point))
@@ -167,13 +167,13 @@ def test_weights_of_the_reward_do_not_train_anew(sweep, tmp_path, monkeypatch, c
     found = sweep(tmp_path, {"alpha_outage": [0.5, 1, 2], "alpha_diversity": [1, 2]}, 2)
     assert computed["network_of"] == [2] and computed["graphs_of"] == [12]
     state = xarray.DataArray(found["exchange_state"].values[0, 0], dims="run")
-    links = found["links"].isel(state=state).stack(at=("run", "alpha_outage", "alpha_diversity", "method"))
+    links = found["links"].isel(state=state).stack(at=("run", "alpha_outage", "alpha_diversity", "policy"))
     trainings = {(one["run"].item(), *one.values.tolist()) for one in links.transpose("at", "device")}
     # One for each graph that a seed has: a single one of `none`, and of `uniform`.
     assert computed["learning_of"] == [len(trainings)] and len(trainings) <= 2 + 2 + 12
-    fixed = found.sel({"method": ["none", "uniform"]})
+    fixed = found.sel(policy=["none", "uniform"])
     assert (fixed["loss"] == fixed["loss"].isel(alpha_outage=0, alpha_diversity=0)).all()
-    assert len(np.unique(fixed["graph_reward"].isel(run=0, method=1, state=0))) == 6
+    assert len(np.unique(fixed["graph_reward"].isel(run=0, policy=1, state=0))) == 6
 
 
 def test_all_values_of_all_numbers_share_their_programs(whole, sweep, config, tmp_path):
@@ -182,7 +182,7 @@ def test_all_values_of_all_numbers_share_their_programs(whole, sweep, config, tm
     before = program.num_compiled()
     found = sweep(tmp_path, points, 2)
     assert program.num_compiled() == before
-    assert (found["done"] == 1).all() and len(np.unique(found["loss"].isel(run=0, method=0, round=0))) == 3
+    assert (found["done"] == 1).all() and len(np.unique(found["loss"].isel(run=0, policy=0, round=0))) == 3
 
 
 # --- what results do not depend on ---
@@ -211,7 +211,7 @@ def test_runs_that_do_not_train_have_the_same_graphs(whole, sweep, tmp_path):
 def test_shards_together_are_the_whole(whole, sweep, tmp_path):
     first = sweep(tmp_path, shard=(1, 2)).load()
     assert 0 < first["done"].sum() < first["done"].size
-    assert (np.isnan(first["loss"]).all(["method", "round"]) == (first["done"] == 0)).all()
+    assert (np.isnan(first["loss"]).all(["policy", "round"]) == (first["done"] == 0)).all()
     same(sweep(tmp_path, shard=(2, 2)), whole)
 
 
@@ -347,7 +347,7 @@ def test_only_the_worst_points_are_named():
     status = np.zeros((15, 4, 1), np.int8)
     status[2:, 0] = 1
     status[7, :3] = 2
-    found = xarray.Dataset({"status": (("point", "run", "method"), status)}, {"rate": ("point", np.arange(15))})
+    found = xarray.Dataset({"status": (("point", "run", "policy"), status)}, {"rate": ("point", np.arange(15))})
     lines = tables.diverged(found)
     assert len(lines) == tables.MOST_LINES + 1
     assert lines[:2] == ["diverged: 3 of 4 runs at rate=7", "diverged: 1 of 4 runs at rate=2"]

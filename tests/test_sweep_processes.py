@@ -27,7 +27,7 @@ from pathlib import Path
 
 given = json.loads(sys.argv[1])
 arrays = np.load(given["data"])
-config = d2djax.Config(**given["config"] | {"methods": tuple(given["config"]["methods"])})
+config = d2djax.Config(**given["config"] | {"policies": tuple(given["config"]["policies"])})
 data = Dataset(arrays["x"], arrays["y"], tuple("abcde"), "tiny", "file")
 design._most_runs = lambda *_: given["chunk"]
 if given.get("processes"):
@@ -73,7 +73,7 @@ print(json.dumps(seen))
 
 @pytest.fixture(scope="module")
 def only_none(tiny_config):
-    return replace(tiny_config, methods=("none",))
+    return replace(tiny_config, policies=("none",))
 
 
 @pytest.fixture(scope="module")
