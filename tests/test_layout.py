@@ -31,8 +31,3 @@ def test_files_import_only_from_those_before_them():
         for path in paths:
             late = imported(path) - set(order[: place + 1])
             assert not late, f"{path.name} imports {late}, which the table lists after it"
-
-
-def test_no_file_is_long():
-    for path in sorted((ROOT / "d2djax").rglob("*.py")):
-        assert len(path.read_text().splitlines()) <= 300, path.name
