@@ -24,7 +24,7 @@ from d2djax.config import Config, as_numbers, stack_configs
 from d2djax.data import Dataset
 from d2djax.design import Design, make_design
 from d2djax.progress import Tally
-from d2djax.sweep import stages_of
+from d2djax.sweeps import stages_of
 
 NAME = "sweep"
 STORED, UNSTORED, ALONE = "d2djax.sweep, into a store", "its chunks, not stored", "its discoveries alone, map_runs"

@@ -7,10 +7,12 @@ import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from d2djax.axes import Choice, LogUniform, Range, Uniform, check_name, check_range, random_points
-from d2djax.config import Config
+from d2djax.settings import Config
+
+if TYPE_CHECKING:
+    from d2djax.axes import Range
 
 
 def config_arguments(path: str) -> list[str]:
@@ -70,15 +72,14 @@ def _value(text: str) -> Any:
     return text
 
 
-RANGES = {"uniform": Uniform, "log": LogUniform}
-
-
 def axis(text: str) -> tuple[str, list[Any] | Range]:
     """Reads `gamma=0,0.5,1`, `gamma=uniform:0:1` or `alpha_outage=log:0.1:10`.
 
     Raises:
         ValueError: it is none of these.
     """
+    from d2djax.axes import LogUniform, Uniform, check_name, check_range
+
     name, is_there, given = text.partition("=")
     name = name.strip().removeprefix("--").replace("-", "_")
     if not is_there or not given:
@@ -87,7 +88,8 @@ def axis(text: str) -> tuple[str, list[Any] | Range]:
         )
     check_name(name)
     kind, *limits = given.split(":")
-    if kind not in RANGES:
+    ranges = {"uniform": Uniform, "log": LogUniform}
+    if kind not in ranges:
         values = [one.strip() for one in given.split(",")]
         if not all(values):
             raise ValueError(f"--axis {text}: there is no value between two commas, or before or after one")
@@ -95,7 +97,7 @@ def axis(text: str) -> tuple[str, list[Any] | Range]:
     numbers = [_value(one) for one in limits]
     if len(numbers) != 2 or not all(isinstance(one, (int, float)) for one in numbers):
         raise ValueError(f"--axis {text}: expected two numbers, {kind}:LOW:HIGH")
-    found = RANGES[kind](float(numbers[0]), float(numbers[1]))
+    found = ranges[kind](float(numbers[0]), float(numbers[1]))
     check_range(name, found)
     return name, found
 
@@ -114,6 +116,8 @@ def ranges_of(texts: Sequence[str]) -> dict[str, Range]:
     Raises:
         ValueError: an axis cannot be read or comes twice.
     """
+    from d2djax.axes import Choice
+
     return {name: Choice(tuple(one)) if isinstance(one, list) else one for name, one in _named(texts).items()}
 
 
@@ -126,6 +130,8 @@ def axes(texts: Sequence[str], random: int, draw_seed: int) -> Mapping[str, Sequ
     if random:
         if not texts:
             raise ValueError(f"--random {random}: expected at least one --axis")
+        from d2djax.axes import random_points
+
         return random_points(ranges_of(texts), random, draw_seed)
     given = _named(texts)
     for name, one in given.items():

@@ -13,11 +13,10 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from d2djax import machine, program
 from d2djax.arguments import axes, config_text, ranges_of, shard, with_config_file
 from d2djax.options import Download, Figure, Info, Report, Run, Search, Sweep
-from d2djax.progress import errors
-from d2djax.validation import validate
+
+# What imports JAX is imported by the commands that need it: help and a refused option do not wait for it.
 
 
 def machine_line(about: dict[str, Any]) -> str:
@@ -44,6 +43,9 @@ def _check_folder(folder: Path) -> None:
 
 def _start(require_gpu: bool) -> Console:
     """Sets the machine up and says what it is, before any work; returns where messages go."""
+    from d2djax import machine
+    from d2djax.progress import errors
+
     console = errors()
     machine.use_all_cores()
     machine.use_compilation_cache()
@@ -63,6 +65,7 @@ def run_command(command: Run) -> None:
     from d2djax.results import save
     from d2djax.runs import check_seeds, run
     from d2djax.tables import cost_table, summary_table
+    from d2djax.validation import validate
 
     check_seeds(command.seeds)
     config = validate(command.config)
@@ -87,8 +90,9 @@ def run_command(command: Run) -> None:
 
 def sweep_command(command: Sweep) -> None:
     """Runs `d2djax sweep`."""
+    from d2djax import machine
     from d2djax.runs import check_seeds
-    from d2djax.sweep import sweep
+    from d2djax.sweeps import sweep
     from d2djax.tables import diverged
 
     check_seeds(command.seeds)
@@ -187,6 +191,8 @@ def download_command(command: Download) -> None:
 
 def info_command(command: Info) -> None:
     """Runs `d2djax info`."""
+    from d2djax import machine
+
     machine.use_all_cores()
     table = Table(show_header=False)
     for name, value in machine.describe().items():
@@ -228,6 +234,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"d2djax: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
-        program.cancel()
+        if "d2djax.program" in sys.modules:
+            sys.modules["d2djax.program"].cancel()
         print("d2djax: stopped; a sweep or a search goes on with the same command", file=sys.stderr)
         raise SystemExit(130) from None

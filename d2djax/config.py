@@ -1,29 +1,20 @@
-"""Every setting of a run in one record: static fields fix the program, all others are traced numbers."""
+"""The config as JAX has it: static fields fix the program, others are traced; what is left to the data set."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from d2djax.settings import Config as Config
+from d2djax.settings import DatasetName as DatasetName
+from d2djax.settings import PolicyName as PolicyName
 
-def static(default: Any, rule: str = "") -> Any:
-    """Declares a field that is part of the compiled program, not of its data; `rule` is a key of `RULES`."""
-    return field(default=default, metadata={"static": True, "rule": rule})
-
-
-def leaf(default: Any, rule: str = "") -> Any:
-    """Declares a field that is traced; `rule` is a key of `RULES`."""
-    return field(default=default, metadata={"rule": rule})
-
-
-DatasetName = Literal["radioml", "fashion_mnist", "cifar10"]
-PolicyName = Literal["none", "uniform", "rl", "nearest", "best_response", "pooled"]
+jax.tree_util.register_dataclass(Config)
 
 # What Section IV-A sets for each data set: classes, points a device, the model; and a step size that suits it.
 PRESETS: dict[str, dict[str, Any]] = {
@@ -31,155 +22,6 @@ PRESETS: dict[str, dict[str, Any]] = {
     "fashion_mnist": {"num_classes": 10, "points_per_device": 1200, "model": "mlp", "learning_rate": 0.05},
     "cifar10": {"num_classes": 10, "points_per_device": 1200, "model": "image_cnn", "learning_rate": 0.05},
 }
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True, kw_only=True)
-class Config:
-    """Settings of one run; symbols as in the paper.
-
-    Fields marked static fix a shape or pick code: each combination of them is one compiled program.
-    All others are leaves of the pytree, so `vmap` over them is a sweep and no new number recompiles.
-
-    Attributes:
-        dataset: Data set that the devices hold. Static.
-        data_dir: Folder of the data set; none: the usual places, or made in process (radioml). Static.
-        min_snr: Lowest signal-to-noise ratio of the radio windows, dB; without effect on images. Static.
-        policies: Ways to choose the graph that are compared in each run. Static.
-        num_devices: `N`, devices. Static.
-        num_classes: `L`, classes; 0: those of the data set. Static.
-        num_states: `S`, channel states. Static.
-        field_size: Side of the square field, m.
-        num_hotspots: Hot spots around which the devices stand. Static.
-        hotspot_spread: Standard deviation of a device's distance to its hot spot along each axis, m.
-        channel_model: One shadowing draw per state, or one snapshot of moving devices per state. Static.
-        shadowing_deviation: Standard deviation of the log-normal shadowing, dB.
-        mobility_step: Standard deviation of a device's move between two snapshots along each axis, m.
-        transmit_power: `P_tx`, W.
-        reference_gain: `beta0`, path gain at 1 m.
-        path_loss_exponent: `a`, how fast the power falls with distance.
-        noise_power: `sigma^2`, W (-174 dBm/Hz over 1 MHz).
-        rate: `r`, bit/s/Hz.
-        stay_probability: Probability that the channel keeps its state from one episode to the next.
-        reliability_threshold: `alpha_D`, largest outage inside a cluster.
-        cluster_budget: `B`, points that each cluster may request over links from outside it.
-        trust_probability: Probability that a device trusts another with a class.
-        num_sensitive_classes: Classes, drawn per run, that are trusted with `sensitive_trust_probability`.
-        sensitive_trust_probability: Probability that a device trusts another with a sensitive class.
-        partition: How points are dealt: some classes to each device (the paper), shares of each class drawn from a
-            Dirichlet distribution, shards of a list sorted by class, or i.i.d. Static.
-        classes_per_device: Classes that each device starts with, in partition k_classes. Static.
-        concentration: `alpha` of partition dirichlet; the smaller, the fewer classes a device has.
-        shards_per_device: Shards that each device starts with, in partition shards. Static.
-        points_per_device: Points that a device starts with, in partition dirichlet on average; 0: as many as in
-            the paper. Static.
-        test_fraction: Share of each class that is held out for testing. Static.
-        threshold: `c_i[l]`, points of a class that make it count, the same for all devices and classes.
-        min_classes: `L-hat`, classes that every device should hold.
-        score_fraction: Share of the threshold that counts in the score f; none: `1 - alpha_D`.
-        num_episodes: `E`, episodes of policy training. Static.
-        record_every: Episodes over which each recorded point of the history is averaged. Static.
-        temperature: Divides the values in the softmax of eq. 7; 1 is the paper.
-        initial_value: Value of an untried link; none: an upper bound of the reward. 0 is the literal reading.
-        alpha_diversity: `alpha_1`, weight of the score f.
-        alpha_outage: `alpha_2`, weight of the outage of the chosen link.
-        alpha_budget: `alpha_3`, weight of a data point above or below the cluster's budget.
-        gamma: Weight of the global reward.
-        deployment: The learned graph is the greedy one, or a sample of the policy. Static.
-        delivery: Whole points that arrive: expected number rounded down, or a binomial draw. Static.
-        best_response_restarts: Starting graphs of the centralised best response. Static.
-        best_response_sweeps: Passes over all devices from each starting graph. Static.
-        power_mode: Energy is counted with power that keeps an outage of `alpha_D`, or with fixed powers. Static.
-        bandwidth: `W`, Hz.
-        d2d_power: `P_D2D` of mode fixed, W.
-        d2s_power: `P_D2S` of mode fixed, W.
-        amplifier_efficiency: `eta`.
-        circuit_power: `P_c` of a transmitter, W.
-        receive_power: `P_rx` of a receiver, W.
-        d2s_distance_ratio: Distance to the server, in mean distances between two devices.
-        model: Network that is trained; auto: that of the data set. Static.
-        scheme: What is aggregated: models (fedavg), models held near the global one (fedprox), or gradients at
-            every step (fedsgd). Static.
-        num_steps: `T`, local training steps. Static.
-        aggregation_interval: `tau_a`, local steps between two aggregations. Static.
-        evaluate_every: Aggregations between two evaluations of the global model. Static.
-        batch_size: Points in a minibatch. Static.
-        learning_rate: Step size of local SGD; none: 0.05 for images, 0.2 for radio windows.
-        server_learning_rate: Step size of the server's optimiser, where one is given.
-        proximal_weight: `mu` of FedProx.
-        num_stragglers: `m`, devices whose update the server does not get.
-        straggler_draw: The stragglers are drawn once per run, or anew per aggregation. Static.
-    """
-
-    dataset: DatasetName = static("radioml")
-    data_dir: str | None = static(None)
-    min_snr: int = static(0)
-    policies: tuple[PolicyName, ...] = static(("none", "uniform", "rl"))
-
-    num_devices: int = static(25, "at least 2")
-    num_classes: int = static(0, "at least 1")
-    num_states: int = static(10, "at least 1")
-    field_size: float = leaf(400.0, "positive")
-    num_hotspots: int = static(5, "at least 1")
-    hotspot_spread: float = leaf(45.0, "0 or more")
-    channel_model: Literal["shadowing", "mobility"] = static("shadowing")
-    shadowing_deviation: float = leaf(4.0, "0 or more")
-    mobility_step: float = leaf(20.0, "0 or more")
-    transmit_power: float = leaf(0.01, "positive")
-    reference_gain: float = leaf(1e-3, "positive")
-    path_loss_exponent: float = leaf(3.75, "positive")
-    noise_power: float = leaf(3.981072e-15, "positive")
-    rate: float = leaf(1.0, "positive")
-    stay_probability: float = leaf(0.0, "in [0, 1)")
-    reliability_threshold: float = leaf(0.1, "inside (0, 1)")
-    cluster_budget: float = leaf(300.0, "0 or more")
-    trust_probability: float = leaf(0.75, "in [0, 1]")
-    num_sensitive_classes: int = leaf(0, "0 or more")
-    sensitive_trust_probability: float = leaf(0.2, "in [0, 1]")
-
-    partition: Literal["k_classes", "dirichlet", "shards", "iid"] = static("k_classes")
-    classes_per_device: int = static(4, "at least 1")
-    concentration: float = leaf(0.5, "positive")
-    shards_per_device: int = static(2, "at least 1")
-    points_per_device: int = static(0, "at least 1")
-    test_fraction: float = static(0.2, "inside (0, 1)")
-    threshold: float = leaf(60.0, "positive")
-    min_classes: int = leaf(6, "0 or more")
-    score_fraction: float | None = leaf(None, "in (0, 1]")
-
-    num_episodes: int = static(4000, "at least 1")
-    record_every: int = static(40, "at least 1")
-    temperature: float = leaf(1.0, "positive")
-    initial_value: float | None = None
-    alpha_diversity: float = leaf(1.0, "0 or more")
-    alpha_outage: float = leaf(2.0, "0 or more")
-    alpha_budget: float = leaf(0.001, "0 or more")
-    gamma: float = leaf(0.5, "0 or more")
-    deployment: Literal["greedy", "sampled"] = static("greedy")
-    delivery: Literal["expected", "sampled"] = static("expected")
-    best_response_restarts: int = static(16, "at least 1")
-    best_response_sweeps: int = static(6, "at least 1")
-
-    power_mode: Literal["power_control", "fixed"] = static("power_control")
-    bandwidth: float = leaf(1e6, "positive")
-    d2d_power: float = leaf(0.01, "positive")
-    d2s_power: float = leaf(0.25, "positive")
-    amplifier_efficiency: float = leaf(1.0, "in (0, 1]")
-    circuit_power: float = leaf(0.0, "0 or more")
-    receive_power: float = leaf(0.0, "0 or more")
-    d2s_distance_ratio: float = leaf(3.0, "positive")
-
-    model: Literal["auto", "mlp", "image_cnn", "radio_cnn", "vt_cnn2"] = static("auto")
-    scheme: Literal["fedavg", "fedprox", "fedsgd"] = static("fedavg")
-    num_steps: int = static(500, "at least 1")
-    aggregation_interval: int = static(50, "at least 1")
-    evaluate_every: int = static(1, "at least 1")
-    batch_size: int = static(32, "at least 1")
-    learning_rate: float | None = leaf(None, "positive")
-    server_learning_rate: float = leaf(1.0, "positive")
-    proximal_weight: float = leaf(0.01, "0 or more")
-    num_stragglers: int = leaf(0, "0 or more")
-    straggler_draw: Literal["run", "aggregation"] = static("run")
 
 
 def complete(config: Config) -> Config:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from d2djax.config import Config, PolicyName
+from d2djax.settings import Config, PolicyName
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from d2djax.design import Design, make_design
 from d2djax.federated import Recipe
 from d2djax.progress import Tally, errors, live
 from d2djax.runs import Setup, check_seeds, with_classes_of
-from d2djax.sweep import stages_of
+from d2djax.sweeps import stages_of
 from d2djax.validation import validate
 
 if TYPE_CHECKING:

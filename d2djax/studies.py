@@ -15,7 +15,7 @@ from d2djax.federated import Recipe
 from d2djax.models import MLP
 from d2djax.points import windows_per_key
 from d2djax.runs import load_dataset
-from d2djax.sweep import sweep
+from d2djax.sweeps import sweep
 
 if TYPE_CHECKING:
     import xarray

@@ -2,7 +2,11 @@
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
+
+import d2djax
 
 ROOT = Path(__file__).parent.parent
 
@@ -31,3 +35,22 @@ def test_files_import_only_from_those_before_them():
         for path in paths:
             late = imported(path) - set(order[: place + 1])
             assert not late, f"{path.name} imports {late}, which the table lists after it"
+
+
+def test_no_file_is_named_like_a_public_function():
+    # The import of d2djax/sweep.py, say, would put the module in the place of the function `d2djax.sweep`.
+    assert not {path.stem for path in (ROOT / "d2djax").glob("*.py")} & set(d2djax.__all__)
+
+
+def test_public_names_are_there_in_any_order_of_imports():
+    code = "import d2djax.sweeps, d2djax.config, d2djax; from d2djax import *; d2djax.channel, d2djax.data.load"
+    code += (
+        "; assert all(getattr(d2djax, name) is globals()[name] for name in d2djax.__all__); assert callable(sweep)"
+    )
+    code += "; assert not hasattr(d2djax, 'nonsense'); assert set(d2djax.__all__) <= set(dir(d2djax))"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+def test_the_command_line_is_imported_without_jax():
+    code = "import sys, d2djax.cli; assert not {'jax', 'numpy', 'xarray', 'matplotlib'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
