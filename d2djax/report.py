@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from d2djax import digest
+from d2djax import digest, files
 from d2djax.claims import claims_of
 from d2djax.config import Config, complete
 from d2djax.plotting import CLUSTER_COLOURS, COLOURS, INTER_COLOUR, STYLES
@@ -120,27 +117,45 @@ def page_data(results: xarray.Dataset) -> dict[str, Any]:
     }
 
 
+def check_page(out: str | Path) -> Path:
+    """Checks, before any work is done, that a page can be written.
+
+    Returns:
+        Its path from the root.
+
+    Raises:
+        ValueError: something that is not a page of `report` is there, or it cannot be written.
+    """
+    place = files.check_file(out)
+    if place.exists():
+        with place.open("rb") as file:
+            if b"<title>d2djax report</title>" not in file.read(1000):
+                raise ValueError(f"out {out}: there is a file here that is not a report; choose another name")
+    return place
+
+
 def report(results: xarray.Dataset, out: str | Path = "report.html") -> Path:
     """Writes a page that shows results in a browser; it asks nothing of the network.
 
     Args:
         results: of `run` or `sweep`, finished or not.
-        out: the page; an earlier one is replaced.
+        out: the page; an earlier page of `report` is replaced.
 
     Returns:
         Its path.
 
     Raises:
-        ValueError: Plotly is missing, or the results are none of `run` or `sweep`.
+        ValueError: Plotly is missing, the results are none of `run` or `sweep`, or `out` is no place for a page.
     """
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:
         raise ValueError("report needs Plotly: pip install 'd2djax[plot]'") from None
+    out = check_page(out)
     missing = [name for name in ("status", *digest.PLACES) if name not in results]
     if missing:
         raise ValueError(f"results must be those of run or sweep; they lack {', '.join(missing)}")
-    here, out = Path(__file__), Path(out)
+    here = Path(__file__)
     data = json.dumps(page_data(results), allow_nan=False, separators=(",", ":"))
     parts = {
         "plotly": get_plotlyjs(),
@@ -151,11 +166,5 @@ def report(results: xarray.Dataset, out: str | Path = "report.html") -> Path:
     # All marks at once: a text of the data may look like one.
     template = here.with_name("report.html").read_text()
     page = re.sub(r"/\* (plotly|data|script) \*/", lambda mark: parts[mark[1]], template)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f"{out.name}.", suffix=".partial", dir=out.parent))
-    try:
-        (temporary / "page").write_text(page, encoding="utf-8")
-        os.replace(temporary / "page", out)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    files.write_text(out, page)
     return out

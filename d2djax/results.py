@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import shutil
-import tempfile
 import warnings
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from d2djax import files
 from d2djax.config import Config
 from d2djax.data import Dataset
 from d2djax.energy import uploads
@@ -181,36 +180,27 @@ def last_number(values: np.ndarray) -> np.ndarray:
 
 
 def save(dataset: xarray.Dataset, path: str | os.PathLike[str]) -> Path:
-    """Writes a dataset as a zarr store, whole or not at all; an earlier store at `path` is replaced.
+    """Writes a dataset as a zarr store, whole or not at all.
 
     Args:
         dataset: results.
-        path: folder of the store, such as `results.zarr`.
+        path: folder of the store, such as `results.zarr`; an earlier store of the same kind is replaced.
 
     Returns:
         The path.
+
+    Raises:
+        ValueError: something else is at `path`.
+        OSError: it cannot be written; an earlier store stands as before.
     """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f"{path.name}.", suffix=".partial", dir=path.parent))
-    try:
-        dataset.to_zarr(temporary / "store", mode="w", zarr_format=3, consolidated=False)
-        _replace(temporary / "store", path, temporary / "old")
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    path = files.expand(path, "path")
+    kind = "search" if "trial" in dataset.dims else "sweep" if "done" in dataset else "run"
+    found = files.kind_of(path)
+    if found not in ("nothing", kind):
+        raise ValueError(f"{path}: {found} is here, which the results of a {kind} do not replace")
+    with files.replacing(path) as new:
+        dataset.to_zarr(new, mode="w", zarr_format=3, consolidated=False)
     return path
-
-
-def _replace(new: Path, path: Path, aside: Path) -> None:
-    """Puts a folder in the place of another; if that fails, the earlier one stands as before."""
-    if path.exists():
-        os.replace(path, aside)
-    try:
-        os.replace(new, path)
-    except BaseException:
-        if aside.exists():
-            os.replace(aside, path)
-        raise
 
 
 def read(path: str | os.PathLike[str]) -> xarray.Dataset:
@@ -221,7 +211,8 @@ def read(path: str | os.PathLike[str]) -> xarray.Dataset:
     """
     import xarray
 
-    if not (Path(path) / "zarr.json").is_file():
+    path = files.expand(path, "path")
+    if not (path / "zarr.json").is_file():
         raise FileNotFoundError(f"{path}: no results here; expected a zarr store that d2djax wrote")
     return _renamed(xarray.open_zarr(path, consolidated=False, chunks=None), path)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from d2djax import results, store
+from d2djax import files, results, store
 from d2djax.axes import Choice, LogUniform, Range, check_name, check_range, is_whole
 from d2djax.config import Config
 from d2djax.data import Dataset
@@ -75,7 +75,7 @@ def _mend(journal: Path) -> None:
         text = journal.read_bytes()
         whole = text[: text.rfind(b"\n") + 1]
         if whole != text:
-            journal.write_bytes(whole)
+            files.write_bytes(journal, whole)
 
 
 def open_study(out: Path, directions: Sequence[Direction], about: dict[str, Any]) -> optuna.Study:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import tempfile
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from d2djax import files
 
 DONE = "done"
 Region = tuple[slice, ...]
@@ -71,12 +71,10 @@ def create(layout: Layout, path: Path) -> None:
     import xarray
     import zarr
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f"{path.name}.", suffix=".partial", dir=path.parent))
-    try:
+    with files.replacing(path, keep=True) as new:
         empty = xarray.Dataset(coords=layout.coordinates, attrs=layout.attributes)
-        empty.to_zarr(temporary / "store", mode="w-", zarr_format=3, consolidated=False)
-        group = zarr.open_group(temporary / "store", mode="r+")
+        empty.to_zarr(new, mode="w-", zarr_format=3, consolidated=False)
+        group = zarr.open_group(new, mode="r+")
         marks = {DONE: (tuple(layout.dims), np.dtype(np.int8), {"long_name": "1: this run is finished"})}
         by_dim = dict(zip(layout.dims, layout.chunk, strict=True))
         for name, (dims, kind, attributes) in (layout.variables | marks).items():
@@ -89,13 +87,6 @@ def create(layout: Layout, path: Path) -> None:
                 dimension_names=dims,
             )
             array.attrs.update(attributes)
-        try:
-            os.rename(temporary / "store", path)
-        except OSError:
-            if not path.is_dir():
-                raise
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def check_same(path: Path, wanted: dict[str, Any]) -> None:

@@ -395,7 +395,7 @@ def test_failed_rename_leaves_the_earlier_store(found, found_none, tmp_path, mon
 
     def refuse_the_new_store(source, target):
         sources.append(source)
-        if Path(source).name == "store":
+        if Path(source).name == "new":
             raise OSError("no space left")
         rename(source, target)
 

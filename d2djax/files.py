@@ -1,0 +1,274 @@
+"""Files on disk: one rule for paths, writing whole or not at all, and which kind of result a folder holds."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+# Names of what commands leave in their folder.
+STORE, JOURNAL = "results.zarr", "journal.log"
+Place = str | os.PathLike[str]
+Kind = Literal["nothing", "run", "sweep", "search", "figures", "something else"]
+
+
+def expand(path: Place, name: str = "out") -> Path:
+    """A path from the root, with `~` and links on the way written out; a link at its very end stays a link.
+
+    Args:
+        path: as a user gives it.
+        name: of the argument, for the message.
+
+    Raises:
+        ValueError: there is no such home folder, the links lead in a circle, or the path has a null byte.
+    """
+    try:
+        place = Path(path).expanduser()
+        # `resolve` follows links, and a name of its own is what a link would be hidden by.
+        return place.resolve() if place.name in ("", "..") else place.parent.resolve() / place.name
+    except (RuntimeError, OSError, ValueError) as error:
+        raise ValueError(f"{name} {str(path)!r}: {_reason(error)}") from error
+
+
+def check_folder(path: Place, name: str = "out") -> Path:
+    """Checks, before any work is done, that files can be written to a folder, which is not made yet.
+
+    Args:
+        path: the folder; a link to a folder stands for that folder.
+        name: of the argument, for the message.
+
+    Returns:
+        The folder, as a path from the root without links.
+
+    Raises:
+        ValueError: something else is there, or nothing can be written there.
+    """
+    place = expand(path, name)
+    with _named(f"{name} {path}"):
+        if place.is_symlink() and not place.exists():
+            raise ValueError(f"{name} {path}: expected a folder; found a link to nothing")
+        place = place.resolve()
+        _check_writable(place, f"{name} {path}")
+    return place
+
+
+def check_file(path: Place, name: str = "out") -> Path:
+    """Checks, before any work is done, that a file can be written, in the place of an earlier file or of nothing.
+
+    Args:
+        path: the file.
+        name: of the argument, for the message.
+
+    Returns:
+        The file, as a path from the root.
+
+    Raises:
+        ValueError: it is a folder, a device or a link, which are never replaced, or it cannot be written.
+    """
+    place = expand(path, name)
+    with _named(f"{name} {path}"):
+        if _what(place) not in ("nothing", "a file"):
+            raise ValueError(f"{name} {path}: expected a file; found {_what(place)}, which is not replaced")
+        _check_writable(place.parent, f"{name} {path}")
+    return place
+
+
+def _check_writable(folder: Path, given: str) -> None:
+    nearest = next(one for one in (folder, *folder.parents) if one.exists())
+    if not nearest.is_dir():
+        raise ValueError(f"{given}: expected a folder; found {_what(nearest)} at {nearest}")
+    with tempfile.TemporaryFile(dir=nearest) as file:
+        # A full disk still takes an empty file.
+        file.write(bytes(4096))
+
+
+def _what(path: Path) -> str:
+    """What is at a path, in words."""
+    if path.is_symlink():
+        return "a link"
+    if not path.exists():
+        return "nothing"
+    return "a file" if path.is_file() else "a folder" if path.is_dir() else "a device or a pipe"
+
+
+def _reason(error: BaseException) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+@contextmanager
+def _named(place: str) -> Iterator[None]:
+    """Errors of the system as one line that names what the user gave."""
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(f"{place}: {_reason(error)}") from error
+
+
+@contextmanager
+def replacing(path: Path, *, keep: bool = False) -> Iterator[Path]:
+    """Makes a file or a folder whole or not at all: yields where to make it, then moves it to its place.
+
+    All of it is on the disk before it is moved. If anything fails, an earlier file or folder stands as before.
+
+    Args:
+        path: its place; what is there is replaced by something of the same sort alone.
+        keep: an earlier folder stays, and the new one is thrown away: another process was faster.
+
+    Raises:
+        OSError: it cannot be written.
+        ValueError: what is there is a link, a device, or a file where a folder goes, or the other way round.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f"{path.name[:100]}.", suffix=".partial", dir=path.parent))
+    new, old = temporary / "new", temporary / "old"
+    try:
+        yield new
+        sync(new)
+        if keep:
+            _rename_to_nothing(new, path)
+        else:
+            _replace(new, path, old)
+        _sync_one(path.parent)
+    finally:
+        # Never the earlier version, should it be impossible to put it back.
+        if path.exists() or not old.exists():
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _rename_to_nothing(new: Path, path: Path) -> None:
+    try:
+        os.rename(new, path)
+    except OSError:
+        if not path.is_dir():
+            raise
+
+
+def _replace(new: Path, path: Path, old: Path) -> None:
+    found = _what(path)
+    if found not in ("nothing", _what(new)):
+        raise ValueError(f"{path}: expected {_what(new)}; found {found}, which is not replaced")
+    if found == "a folder":
+        os.replace(path, old)
+    try:
+        os.replace(new, path)
+    except BaseException:
+        if old.exists():
+            os.replace(old, path)
+        raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a text as UTF-8, whole or not at all; see `replacing`."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Writes a file, whole or not at all; see `replacing`."""
+    with replacing(path) as new:
+        new.write_bytes(content)
+
+
+def sync(path: Path) -> None:
+    """Waits until a file, or a folder and all that is in it, is on the disk."""
+    if path.is_dir():
+        for folder, _, names in os.walk(path, topdown=False):
+            for name in names:
+                _sync_one(Path(folder, name))
+            _sync_one(Path(folder))
+    else:
+        _sync_one(path)
+
+
+def _sync_one(path: Path) -> None:
+    if os.name == "nt" and path.is_dir():
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        # Some file systems of networks know no fsync of a folder; nothing was promised there.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(handle)
+
+
+def kind_of(path: Path) -> Kind:
+    """Which command left a folder, or a store of results; nothing is opened but small files of text.
+
+    Args:
+        path: folder of a command, such as `results`, or its store, such as `results/results.zarr`.
+
+    Returns:
+        "nothing" where there is nothing or an empty folder, "something else" for what is not d2djax's, or damaged.
+    """
+    if not path.is_dir():
+        return "nothing" if _what(path) == "nothing" else "something else"
+    # Left by a process that was stopped while it wrote.
+    if not [one for one in path.iterdir() if not one.name.endswith(".partial")]:
+        return "nothing"
+    if (path / JOURNAL).exists():
+        return "search" if _is_journal(path / JOURNAL) else "something else"
+    store = path / STORE if (path / STORE).exists() else path
+    if (store / "zarr.json").is_file():
+        return _kind_of_store(store)
+    sizes = [path, *(path / size for size in ("toy", "small", "paper"))]
+    stores = [store for size in sizes for store in size.glob(f"*/{STORE}")]
+    return "figures" if stores and all(_kind_of_store(one) == "sweep" for one in stores) else "something else"
+
+
+def check_own(folder: Path, kind: Kind, names: Iterable[str], name: str = "out") -> bool:
+    """Checks that a command would write over nothing but what the same command left there.
+
+    Args:
+        folder: see `check_folder`.
+        kind: what the command makes.
+        names: of all that it writes there.
+        name: of the argument, for the message.
+
+    Returns:
+        True if a result of this kind is there.
+
+    Raises:
+        ValueError: results of another command are there, or files that d2djax did not write have these names.
+    """
+    found = kind_of(folder)
+    if found not in ("nothing", kind, "something else"):
+        raise ValueError(f"{name} {folder}: the results of {_WORDS[found]} are here; choose another folder")
+    for one in (folder / each for each in names):
+        if _what(one) not in ("nothing", "a file", "a folder") or (found != kind and _what(one) != "nothing"):
+            raise ValueError(
+                f"{one}: {_what(one)} is here that {_WORDS[kind]} did not write; choose another folder"
+            )
+    return found == kind
+
+
+_WORDS = {"run": "a run", "sweep": "a sweep", "search": "a search", "figures": "figures"}
+
+
+def _is_journal(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            first = file.readline(10_000)
+        # Empty: a search that was stopped before it had begun.
+        return not first or "op_code" in json.loads(first)
+    except (OSError, ValueError, TypeError):
+        return False
+
+
+def _kind_of_store(store: Path) -> Kind:
+    try:
+        about = json.loads((store / "zarr.json").read_text())["attributes"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return "something else"
+    if (store / "is_best").is_dir() and (store / "trial").is_dir():
+        return "search"
+    if "manifest" not in about:
+        return "something else"
+    return "sweep" if (store / "done").is_dir() else "run"
