@@ -18,7 +18,8 @@ from d2djax.validation import validate
 
 Point = Mapping[str, Any]
 # Their values name other arrays: results of two data sets, or of other policies, are not entries of one array.
-NO_AXES = ("dataset", "data_dir", "policies", "num_classes")
+# And graphs that are valued by other weights cannot be compared.
+NO_AXES = ("dataset", "data_dir", "policies", "num_classes", "reference_weights")
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,7 @@ GRAPH_NUMBERS = frozenset(
     {
         *("min_classes", "score_fraction", "stay_probability"),
         *("temperature", "initial_value", "alpha_diversity", "alpha_outage", "alpha_budget", "gamma"),
+        "reference_weights",
         *("bandwidth", "d2d_power", "d2s_power", "amplifier_efficiency", "circuit_power", "receive_power"),
         # The energy of the uploads, which is reckoned with the graphs, is that of all who take part.
         *("d2s_distance_ratio", "num_stragglers"),

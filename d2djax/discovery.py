@@ -13,6 +13,7 @@ from d2djax.channel import draw_state
 from d2djax.config import Config, complete, initial_value
 from d2djax.episode import Outcome, play, set_scene
 from d2djax.network import Network
+from d2djax.reward import score_of, weigh
 from d2djax.rng import Stream, at
 
 
@@ -22,7 +23,10 @@ class History:
     """Learning curves, one point per `record_every` episodes, each the mean over them; all [records] float32.
 
     Attributes:
-        reward: mean total reward of the devices.
+        reward: mean total reward of the devices, by the weights that they learn with.
+        local_reward: mean local reward `r_L`.
+        global_reward: mean over the devices of the global reward `r_G` of their cluster.
+        reference_reward: mean total reward by the reference weights, which compares graphs of different weights.
         diverse_share: share of devices with at least `L-hat` classes.
         num_classes: mean number of classes at or above the score threshold.
         outage: mean outage of the chosen links, devices without a link left out (0 if none has one).
@@ -32,6 +36,9 @@ class History:
     """
 
     reward: Array
+    local_reward: Array
+    global_reward: Array
+    reference_reward: Array
     diverse_share: Array
     num_classes: Array
     outage: Array
@@ -60,13 +67,25 @@ def summarise(outcome: Outcome, links: Array, network: Network, config: Config) 
     """The scalars of one episode that the history averages, by name."""
     is_linked = links != jnp.arange(links.shape[0])
     num_clusters = jnp.max(network.cluster) + 1
-    over = jnp.maximum(outcome.rewards.requested_inter - network.budget, 0.0)
+    earned = outcome.rewards
+    over = jnp.maximum(earned.requested_inter - network.budget, 0.0)
+    valued = weigh(
+        score_of(outcome.num_classes, config.min_classes),
+        outcome.outage,
+        earned.requested_inter,
+        network.cluster,
+        network.budget,
+        config.reference_weights,
+    )
     return {
-        "reward": jnp.mean(outcome.rewards.total),
+        "reward": jnp.mean(earned.total),
+        "local_reward": jnp.mean(earned.local),
+        "global_reward": jnp.mean(earned.global_),
+        "reference_reward": jnp.mean(valued.total),
         "diverse_share": jnp.mean(outcome.num_classes >= config.min_classes),
         "num_classes": jnp.mean(outcome.num_classes),
         "outage": jnp.sum(outcome.outage) / jnp.maximum(jnp.sum(is_linked), 1),
-        "requested_inter": jnp.sum(outcome.rewards.requested_inter) / num_clusters,
+        "requested_inter": jnp.sum(earned.requested_inter) / num_clusters,
         "over_budget": jnp.sum(over) / num_clusters,
     }
 

@@ -28,7 +28,10 @@ _LEARNING = {
     "drift": ("1", "mean distance of the local models from their average before an aggregation"),
 }
 _WORTH = {
-    "reward": ("1", "mean total reward of the devices"),
+    "reward": ("1", "mean total reward of the devices, by the weights that they learn with"),
+    "local_reward": ("1", "mean local reward of the devices"),
+    "global_reward": ("1", "mean over the devices of the global reward of their cluster"),
+    "reference_reward": ("1", "mean total reward of the devices by the reference weights"),
     "diverse_share": ("1", "share of devices with at least min_classes classes"),
     "num_classes": ("1", "mean number of classes at or above the score threshold"),
     "outage": ("1", "mean outage of the chosen links"),

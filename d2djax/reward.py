@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import jax
@@ -55,7 +56,11 @@ def diversity_score(counts: Array, thresholds: Array, min_classes: Array | int) 
     Returns:
         `f`, [N] float32.
     """
-    number = num_diverse_classes(counts, thresholds)
+    return score_of(num_diverse_classes(counts, thresholds), min_classes)
+
+
+def score_of(number: Array, min_classes: Array | int) -> Array:
+    """Score `f` of a number of classes at or above their threshold: the number, or 0 below `L-hat`; [...] float."""
     return jnp.where(number >= min_classes, number, 0.0)
 
 
@@ -94,9 +99,35 @@ def rewards(
     """
     score, outage, requested = jnp.asarray(score), jnp.asarray(outage), jnp.asarray(requested)
     links, cluster, budget = jnp.asarray(links), jnp.asarray(cluster), jnp.asarray(budget)
-    local = alpha_diversity * score - alpha_outage * outage
     from_outside = jnp.where(cluster[links] != cluster, jnp.sum(requested, axis=-1), 0.0)
     requested_inter = jnp.zeros(score.shape, jnp.float32).at[cluster].add(from_outside)
+    weights = (alpha_diversity, alpha_outage, alpha_budget, gamma)
+    return weigh(score, outage, requested_inter, cluster, budget, weights)
+
+
+def weigh(
+    score: Array,
+    outage: Array,
+    requested_inter: Array,
+    cluster: Array,
+    budget: Array,
+    weights: Sequence[Array | float],
+) -> Rewards:
+    """Rewards by the formulas of `rewards`, for requests that are already summed by cluster.
+
+    Args:
+        score: `f`, [N] float.
+        outage: `P_D(i, links[i])`, [N] float.
+        requested_inter: `Q-tilde`, [N] float, by cluster label.
+        cluster: [N] int32.
+        budget: `B`, [N] float, by cluster label.
+        weights: `alpha_1`, `alpha_2`, `alpha_3` and `gamma`.
+
+    Returns:
+        The rewards, fields [N] float32.
+    """
+    alpha_diversity, alpha_outage, alpha_budget, gamma = weights
+    local = alpha_diversity * score - alpha_outage * outage
     by_cluster = jnp.mean(local) + alpha_budget * (budget - requested_inter)
     global_ = by_cluster[cluster]
     return Rewards(local, global_, local + gamma * global_, requested_inter)

@@ -71,6 +71,8 @@ class Config:
         alpha_outage: `alpha_2`, weight of the outage of the chosen link.
         alpha_budget: `alpha_3`, weight of a data point above or below the cluster's budget.
         gamma: Weight of the global reward.
+        reference_weights: `alpha_1`, `alpha_2`, `alpha_3` and `gamma` by which all graphs are valued alike,
+            whatever weights they were learned with; no device learns from them.
         deployment: The learned graph is the greedy one, or a sample of the policy. Static.
         delivery: Whole points that arrive: expected number rounded down, or a binomial draw. Static.
         best_response_restarts: Starting graphs of the centralised best response. Static.
@@ -141,6 +143,7 @@ class Config:
     alpha_outage: float = leaf(2.0, "0 or more")
     alpha_budget: float = leaf(0.001, "0 or more")
     gamma: float = leaf(0.5, "0 or more")
+    reference_weights: tuple[float, float, float, float] = leaf((1.0, 2.0, 0.001, 0.5), "0 or more")
     deployment: Literal["greedy", "sampled"] = static("greedy")
     delivery: Literal["expected", "sampled"] = static("expected")
     best_response_restarts: int = static(16, "at least 1")

@@ -38,7 +38,10 @@ def _plain(name: str, hint: Any, value: Any) -> Any:
     if get_origin(hint) is tuple:
         if not isinstance(value, (tuple, list)):
             raise ValueError(f"{name} must be a tuple; got {value!r}")
-        return tuple(_plain(name, get_args(hint)[0], entry) for entry in value)
+        kinds = get_args(hint)
+        if Ellipsis not in kinds and len(value) != len(kinds):
+            raise ValueError(f"{name} must have {len(kinds)} entries; got {value!r}")
+        return tuple(_plain(name, kinds[0], entry) for entry in value)
     if get_origin(hint) is Literal:
         if value not in get_args(hint):
             raise ValueError(f"{name} must be one of {', '.join(get_args(hint))}; got {value!r}")
@@ -114,7 +117,8 @@ def validate(config: Config) -> Config:
     config = complete(Config(**{name: _plain(name, hint, getattr(config, name)) for name, hint in hints}))
     for item in dataclasses.fields(config):
         rule, value = item.metadata.get("rule"), getattr(config, item.name)
-        if rule and value is not None and not RULES[rule](value):
+        entries = value if isinstance(value, tuple) else (value,)
+        if rule and value is not None and not all(map(RULES[rule], entries)):
             raise ValueError(f"{item.name} must be {rule}; got {value!r}")
     for name, holds, rule in _rules_between(config):
         if not holds:

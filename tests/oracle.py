@@ -186,8 +186,8 @@ def update(reward, tries, state, links, received_reward):
     return reward, tries
 
 
-def total_rewards(network, state, links, settings):
-    """One episode's overall reward of every device, [N], when `links` are chosen in `state`."""
+def rewards_of(network, state, links, settings):
+    """One episode's rewards of every device, by name, when `links` are chosen in `state`."""
     outage = network["outage"][state]
     moved = exchange(network["counts"], network["thresholds"], network["trust"], links, outage)
     need = [[settings["score_fraction"] * float(c) for c in row] for row in network["thresholds"]]
@@ -195,7 +195,12 @@ def total_rewards(network, state, links, settings):
     chosen = [outage[i][links[i]] for i in range(len(links))]
     weights = {name: settings[name] for name in ("alpha_diversity", "alpha_outage", "alpha_budget", "gamma")}
     cluster, budget = network["cluster"], network["budget"]
-    return rewards(score, chosen, moved["requested"], links, cluster, budget, **weights)["total"]
+    return rewards(score, chosen, moved["requested"], links, cluster, budget, **weights)
+
+
+def total_rewards(network, state, links, settings):
+    """One episode's overall reward of every device, [N]."""
+    return rewards_of(network, state, links, settings)["total"]
 
 
 def total_reward_of(network, state, links, settings):

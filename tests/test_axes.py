@@ -75,6 +75,7 @@ BAD = [
     ({"policies": [("none",), ("rl",)]}, "policies cannot be an axis; use one sweep for each value"),
     ({"dataset": ["cifar10", "radioml"]}, "dataset cannot be an axis"),
     ({"num_classes": [5]}, "num_classes cannot be an axis"),
+    ({"reference_weights": [(1, 2, 0.001, 0.5)]}, "reference_weights cannot be an axis"),
 ]
 
 
@@ -167,7 +168,8 @@ class Linear(nn.Module):
 
 def numbers_read(function, config, *others):
     """Names of the numbers of a config on which the result of a function depends, and the result's shapes."""
-    names = [name for name in numbers_of(config) if getattr(config, name) is not None]
+    # Several leaves of one name where a setting is several numbers.
+    names = [name for name in numbers_of(config) for _ in jax.tree.leaves(getattr(config, name))]
     arguments = jax.tree.map(np.asarray, config)
     assert len(names) == len(jax.tree.leaves(arguments))
     closed, shapes = jax.make_jaxpr(function, return_shape=True)(arguments, *others)

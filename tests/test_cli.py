@@ -257,6 +257,7 @@ CHANGED = Config(
     channel_model="mobility",
     score_fraction=0.25,
     initial_value=-1e-5,
+    reference_weights=(3.0, 0.0, 0.125, 1.5),
     points_per_device=41,
     model="radio_cnn",
     learning_rate=3.0,

@@ -17,6 +17,7 @@ from d2djax.network import Network, make_network
 from d2djax.rng import Stream, at, run_key
 from d2djax.validation import validate
 
+WEIGHTS = ("alpha_diversity", "alpha_outage", "alpha_budget", "gamma")
 CURVES = tuple(field.name for field in fields(History))
 traces = []
 
@@ -47,10 +48,10 @@ def found(tiny_networks, tiny_config):
 def as_oracle(network, config):
     """Network and settings as the oracle wants them."""
     names = ("outage", "counts", "thresholds", "cluster", "budget", "trust")
-    weights = ("min_classes", "alpha_diversity", "alpha_outage", "alpha_budget", "gamma")
+    own = {name: getattr(config, name) for name in ("min_classes", *WEIGHTS, "reference_weights")}
     return (
         {name: np.asarray(getattr(network, name)) for name in names},
-        {name: getattr(config, name) for name in weights} | {"score_fraction": score_fraction(config)},
+        own | {"score_fraction": score_fraction(config)},
     )
 
 
@@ -70,11 +71,16 @@ def played(network, weights, state, links):
     need = weights["score_fraction"] * network["thresholds"].astype(float)
     reached = (moved["counts"] >= need * (1 - 1e-5)).sum(axis=1)
     inter = oracle.requested_between_clusters(moved["requested"], links, network["cluster"])
-    total = oracle.total_rewards(network, state, links, weights)
+    earned = oracle.rewards_of(network, state, links, weights)
+    reference = weights | dict(zip(WEIGHTS, weights["reference_weights"], strict=True))
+    valued, total = oracle.rewards_of(network, state, links, reference), earned["total"]
     linked = [i for i in range(num_devices) if links[i] != i]
     num_clusters = network["cluster"].max() + 1
     return total, {
         "reward": total.mean(),
+        "local_reward": earned["local"].mean(),
+        "global_reward": earned["global_"].mean(),
+        "reference_reward": valued["total"].mean(),
         "diverse_share": np.mean(reached >= weights["min_classes"]),
         "num_classes": reached.mean(),
         "outage": sum(float(outage[i, links[i]]) for i in linked) / max(len(linked), 1),
@@ -124,6 +130,7 @@ def replay(key, network, config):
         (1, {"stay_probability": 0.6, "temperature": 0.5, "gamma": 2.0}),
         (2, {"cluster_budget": 5.0, "alpha_budget": 0.1, "reliability_threshold": 0.02, "min_classes": 2}),
         (3, {"trust_probability": 0.5, "alpha_outage": 6.0, "threshold": 15.0}),
+        (4, {"gamma": 0.0, "reference_weights": (2.0, 1.0, 0.01, 3.0)}),
     ],
 )
 def test_discovery_is_the_episode_loop_of_the_paper(seed, changes, network_program, tiny_config):
@@ -203,6 +210,43 @@ def test_numbers_of_the_config_are_traced(found, tiny_config):
     assert len(traces) == before
     sums = [float(jnp.sum(other.buffer.reward)) for other in [got, *others]]
     assert len(set(sums)) == 4
+
+
+def test_reference_weights_value_graphs_and_teach_nothing(found, tiny_config):
+    network, got = found
+    own = tuple(getattr(tiny_config, name) for name in WEIGHTS)
+    same = discovered(run_key(0), network, replace(tiny_config, reference_weights=own))
+    np.testing.assert_array_equal(same.history.reference_reward, same.history.reward)
+    other = discovered(run_key(0), network, replace(tiny_config, reference_weights=(0.0, 1.0, 0.0, 0.0)))
+    jax.tree.map(np.testing.assert_array_equal, (other.buffer, other.links), (got.buffer, got.links))
+    np.testing.assert_array_equal(other.history.reward, got.history.reward)
+    # Minus the mean outage over all devices, linked or not.
+    assert (np.asarray(other.history.reference_reward) < 0).all()
+
+
+def test_reward_does_not_grow_with_its_own_weights(found, tiny_config):
+    # By its own weights the same graphs are worth more and more: gamma is in what it is to be chosen by.
+    network, _ = found
+    few = [discovered(run_key(0), network, replace(tiny_config, gamma=gamma)).history for gamma in (0.5, 2.0)]
+    own, reference = ([float(getattr(one, name)[-1]) for one in few] for name in ("reward", "reference_reward"))
+    assert own[1] > 1.5 * own[0] and reference[1] < 1.2 * reference[0]
+    np.testing.assert_allclose(
+        few[1].reward, np.asarray(few[1].local_reward) + 2.0 * np.asarray(few[1].global_reward), rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    "weights, message",
+    [
+        ((1.0, 2.0, 0.001), r"reference_weights must have 4 entries; got \(1.0, 2.0, 0.001\)"),
+        ((1.0, -2.0, 0.001, 0.5), r"reference_weights must be 0 or more; got \(1.0, -2.0, 0.001, 0.5\)"),
+        (1.0, "reference_weights must be a tuple; got 1.0"),
+        ((1.0, "2", 0.001, 0.5), "reference_weights must be a number; got '2'"),
+    ],
+)
+def test_bad_reference_weights_are_refused(weights, message):
+    with pytest.raises(ValueError, match=message):
+        validate(Config(reference_weights=weights))
 
 
 def test_recording_less_often_changes_only_the_history(found, tiny_config):
