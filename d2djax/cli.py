@@ -80,7 +80,7 @@ def run_command(command: Run) -> None:
     out.print(summary_table(dataset))
     if "none" in config.policies and len(config.policies) > 1:
         out.print(cost_table(dataset))
-    diverged = int(dataset["status"].sum())
+    diverged = int((dataset["status"] > 0).sum())
     if diverged:
         messages.print(f"{diverged} of {dataset['status'].size} trainings diverged: see `status`", style="yellow")
     pictures = save_figures(dataset, command.out)

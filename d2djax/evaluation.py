@@ -24,9 +24,10 @@ class Evaluation:
     """A model's quality on held-out points.
 
     Attributes:
-        accuracy: [] float32, share of points classified right.
+        accuracy: [] float32, share of points classified right; NaN if the loss is not finite.
         loss: [] float32, mean cross entropy, nats.
-        class_accuracy: [L] float32, share of each class's points classified right; NaN for a class without points.
+        class_accuracy: [L] float32, share of each class's points classified right; NaN for a class without points,
+            and if the loss is not finite.
     """
 
     accuracy: Array
@@ -72,4 +73,6 @@ def evaluate(model: nn.Module, parameters: Parameters, points: Points, test: Arr
         return jnp.sum(right, axis=0), jnp.sum(is_class, axis=0), jnp.sum(jnp.where(mask, loss, 0.0))
 
     right, seen, loss = (jnp.sum(part, axis=0) for part in jax.lax.map(block, (padded, is_real)))
-    return Evaluation(jnp.sum(right) / size, loss / size, right / seen)
+    # The largest of logits that are no numbers is class 0: right for every point of that class, and yet nothing.
+    known = lambda share: jnp.where(jnp.isfinite(loss), share, jnp.nan)  # noqa: E731
+    return Evaluation(known(jnp.sum(right) / size), loss / size, known(right / seen))

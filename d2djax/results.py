@@ -38,7 +38,17 @@ _WORTH = {
     "requested_inter": ("point", "mean points requested from outside the cluster"),
     "over_budget": ("point", "mean points requested above the cluster's budget"),
 }
-STATUS = "0: finite, 1: the training diverged (NaN or infinity), 2: the rewards or the policies did"
+# Kinds of stored numbers, each with a bit of `status`.
+TRAINING, GRAPH, ENERGY = 1, 2, 4
+STATUS = (
+    "0: all numbers are finite; else the sum of 1: the training diverged (NaN or infinity), "
+    "2: the network, the rewards or the policies did, 4: an energy did"
+)
+# Where a number is missing on purpose; what is not finite anywhere else is told by `status`.
+MISSING = {
+    "exchange_energy": "NaN for pooled, whose points move by no exchange",
+    **{f"graph_{name}": "NaN for pooled, which has no graph" for name in _WORTH},
+}
 _ENTROPY = {"entropy": ("nat", "mean entropy of the policies")}
 
 
@@ -76,7 +86,6 @@ def variables(config: Config, graphs: Any, learning: Any, num_parameters: int) -
     number, bits = uploads(config.num_devices, num_parameters, config)
     upload_bits = np.full(graphs.state.shape, number * bits)
     found = {
-        "status": (per_policy, _status(config.policies, graphs, learning), "1", STATUS),
         "position": (("run", "device", "axis"), graphs.place, "m", "place of each device at the exchange"),
         "cluster": (("run", "device"), network.cluster, "1", "label of the reliable cluster"),
         "exchange_state": (("run",), graphs.state, "1", "channel state in which the exchange happens"),
@@ -105,24 +114,78 @@ def variables(config: Config, graphs: Any, learning: Any, num_parameters: int) -
         for name, (unit, meaning) in (_WORTH | _ENTROPY).items():
             values = getattr(graphs.history, name)
             found[f"discovery_{name}"] = (("run", "episode"), values, unit, f"{meaning}, while rl learns")
-    return {
-        name: (dims, np.asarray(values), {"units": unit, "long_name": meaning})
+    numbers: dict[str, Variable] = {
+        name: (dims, np.asarray(values), {"units": unit, "long_name": meaning} | _missing(name))
         for name, (dims, values, unit, meaning) in found.items()
     }
+    about = {"units": "1", "long_name": STATUS}
+    return {"status": (per_policy, _status(config.policies, numbers, len(graphs.state)), about)} | numbers
 
 
-def _status(policies: tuple[str, ...], graphs: Any, learning: Any) -> np.ndarray:
-    """[run, policy] int8: where a run left the finite numbers, see `STATUS`."""
-    valued = np.isfinite(graphs.worth["reward"]).all(-1)
-    trained = True
-    if learning is not None:
-        trained = np.isfinite(learning.loss).all(-1) & np.isfinite(learning.train_loss).all(-1)
-    for number, policy in enumerate(policies):
-        if policy == "rl":
-            valued[:, number] &= np.isfinite(graphs.history.entropy).all(-1)
-        if policy == "pooled":
-            valued[:, number] = True
-    return np.where(~valued, 2, np.where(trained, 0, 1)).astype(np.int8)
+def _missing(name: str) -> dict[str, str]:
+    return {"missing": MISSING[name]} if name in MISSING else {}
+
+
+def kind_of(name: str) -> int:
+    """Kind of a stored number by the name of its variable: `TRAINING`, `GRAPH` or `ENERGY`."""
+    if name in _LEARNING or name == "class_accuracy":
+        return TRAINING
+    return ENERGY if name.endswith("_energy") else GRAPH
+
+
+def _is_missing(name: str, values: np.ndarray, policies: tuple[str, ...]) -> np.ndarray:
+    """Where a number is missing on purpose, see `MISSING`; bool in the shape of the values."""
+    found = np.zeros(values.shape, bool)
+    if name in MISSING and "pooled" in policies:
+        number = policies.index("pooled")
+        found[:, number] = np.isnan(values[:, number])
+    return found
+
+
+def _status(policies: tuple[str, ...], numbers: dict[str, Variable], runs: int) -> np.ndarray:
+    """[run, policy] int8: which kinds of numbers of a run are not finite, see `STATUS`."""
+    status = np.zeros((runs, len(policies)), np.int8)
+    for name, (dims, values, _) in numbers.items():
+        if values.dtype.kind != "f":
+            continue
+        bad = ~np.isfinite(values) & ~_is_missing(name, values, policies)
+        within = tuple(place for place, dim in enumerate(dims) if dim not in ("run", "policy"))
+        bad = np.asarray(bad.any(within))
+        if "policy" in dims:
+            status |= kind_of(name) * bad.astype(np.int8)
+        else:
+            # Learning curves are those of rl; all else without a policy is shared by all.
+            whose = [policy == "rl" or "episode" not in dims for policy in policies]
+            status |= kind_of(name) * (bad[:, None] & whose).astype(np.int8)
+    return status
+
+
+def counted(dataset: xarray.Dataset, name: str) -> xarray.DataArray:
+    """A variable as it enters means, intervals, claims, pictures and objectives: NaN wherever it does not count.
+
+    That is: in runs that are not done; where `status` says that numbers of its kind, or those that they came
+    from, are not finite, in all rounds, also those before; and where a point of a sweep has no such device,
+    round or episode.
+
+    Args:
+        dataset: of `run` or `sweep`, finished or not, or a selection of it.
+        name: a variable over `run`.
+
+    Returns:
+        Float, with the dimensions of the variable; no infinity.
+    """
+    values, kind = dataset[name], kind_of(name)
+    is_number = np.isfinite(values) if values.dtype.kind == "f" else values != -1
+    if "done" in dataset:
+        is_number = is_number & (dataset["done"] > 0)
+    if "status" in dataset:
+        # No graph, no energy of its exchange and no training on it.
+        is_bad = (dataset["status"].astype(int) & (kind | GRAPH)) > 0
+        if "policy" in is_bad.dims and "policy" not in values.dims:
+            is_rl = "episode" in values.dims and "rl" in is_bad["policy"].values
+            is_bad = is_bad.sel(policy="rl", drop=True) if is_rl else is_bad.all("policy")
+        is_number = is_number & ~is_bad
+    return values.astype(float).where(is_number).transpose(*values.dims)
 
 
 def coordinates(config: Config, dataset: Dataset) -> dict[str, tuple[np.ndarray, dict[str, str]]]:
