@@ -24,6 +24,7 @@ from d2djax.federated import Recipe, train
 from d2djax.models import count_parameters, make_model
 from d2djax.network import make_network
 from d2djax.points import arrange
+from d2djax.program import kind_of
 from d2djax.rng import run_key
 from d2djax.transfer import Holding
 from d2djax.validation import validate
@@ -154,7 +155,7 @@ def trainings(dataset: str, all_runs: Sequence[int], sizes: Sizes) -> tuple[list
     found = []
     for runs in all_runs:
         seeds = np.arange(runs)
-        width = make_plan(_training, shared, seeds, recipe).width
+        width = make_plan(kind_of(_training, shared, seeds, recipe), runs).width
         call = partial(map_runs, _training, shared, seeds, recipe, width=width)
         steps = runs * config.num_devices * config.num_steps
         one = Contestant(f"train {config.model}", call, steps, compiles=True, case={"at once": width})

@@ -23,6 +23,7 @@ from d2djax.batch import make_plan, map_runs
 from d2djax.config import Config, as_numbers, stack_configs
 from d2djax.data import Dataset
 from d2djax.design import Design, make_design
+from d2djax.program import kind_of
 from d2djax.progress import Tally
 from d2djax.sweeps import stages_of
 
@@ -121,7 +122,7 @@ def memory(sizes: Sizes) -> float | None:
     """Memory that calls of a program take beside their results, over what the chunker says before they start."""
     config = setting(num_devices=sizes.devices, num_episodes=40, record_every=40, points_per_device=200)
     items, numbers = draw_networks(config, sizes.runs), as_numbers(config)
-    plan = make_plan(one_run, numbers, items)
+    plan = make_plan(kind_of(one_run, numbers, items, None), sizes.runs)
     if not _give_memory_back():
         return None
     before = peak_process_bytes(reset=True)

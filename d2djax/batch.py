@@ -35,9 +35,7 @@ def memory_limit() -> int:
     return int(MEMORY_SHARE * limit)
 
 
-def make_plan(
-    function: Callable, shared: Tree, items: Tree, static: Any = None, *, width: int | None = None
-) -> Plan:
+def make_plan(kind: Kind, size: int, width: int | None = None) -> Plan:
     """Compiles what `map_runs` runs, unless it has done so before.
 
     On a CPU one run at a time: a core's cache holds the models of one run, not of several. On an accelerator as
@@ -45,19 +43,16 @@ def make_plan(
     numbers of runs that differ a little share a program.
 
     Args:
-        function: see `map_runs`, as all others.
-        shared: see there.
-        items: see there; their number matters on accelerators only.
-        static: see there.
+        kind: the kind of program.
+        size: number of items; it matters on accelerators only.
         width: runs at the same time on each device; none: as above.
 
     Raises:
         ValueError: `width` is under 1.
     """
-    kind = kind_of(function, shared, items, static)
     if width is None and jax.default_backend() != "cpu":
         one = program.compiled(kind, 1)
-        share = -(-jax.tree.leaves(items)[0].shape[0] // make_mesh().size)
+        share = -(-size // make_mesh().size)
         width = 2 ** int(np.log2(max(1, min(memory_limit() // max(1, one.bytes), share))))
     return _plan_that_fits(kind, 1 if width is None else width)
 
@@ -125,6 +120,7 @@ def map_runs(
     items: Tree,
     static: Any = None,
     *,
+    kind: Kind | None = None,
     width: int | None = None,
     advance: Callable[[int], None] = lambda done: None,
     announce: Callable[[Plan], None] = lambda plan: None,
@@ -140,6 +136,7 @@ def map_runs(
         shared: pytree that all runs read.
         items: pytree with a leading axis, one entry per run.
         static: hashable, part of the program.
+        kind: what `kind_of` gives of these four, where it is known; it looks into all code that takes part.
         width: runs at the same time on each device; none: chosen to fit, see `make_plan`.
         advance: called on the host after each call of the program with the number of runs done in it.
         announce: called with the plan before the first runs, and when a smaller one takes its place.
@@ -151,10 +148,10 @@ def map_runs(
         ValueError: `width` is under 1.
     """
     mesh, shared, items = make_mesh(), share(shared), jax.tree.map(np.asarray, items)
-    packed, plan = pack(items), make_plan(function, shared, items, static, width=width)
+    kind = kind_of(function, shared, items, static) if kind is None else kind
+    size, done, blocks, results = jax.tree.leaves(items)[0].shape[0], 0, 1, None
+    packed, plan = pack(items), make_plan(kind, size, width)
     announce(plan)
-    kind, results = kind_of(function, shared, items, static), None
-    size, done, blocks = jax.tree.leaves(items)[0].shape[0], 0, 1
     while done < size:
         numbers = np.arange(done, min(size, done + blocks * plan.width * mesh.size))
         started = time.perf_counter()

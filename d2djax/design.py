@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib import metadata
 from typing import Any
 
 import jax
@@ -20,7 +16,8 @@ from d2djax.axes import Axes, Point, by_program, lay_out
 from d2djax.config import Config, stack_configs
 from d2djax.data import Dataset
 from d2djax.federated import Recipe
-from d2djax.runs import Setup, check_seeds, compute, result_shapes, set_up, with_classes_of
+from d2djax.identity import identify
+from d2djax.runs import TAKES_PART, Setup, check_seeds, compute, result_shapes, set_up, with_classes_of
 
 
 @dataclass(frozen=True)
@@ -132,38 +129,17 @@ def make_design(
 
 
 def manifest_of(design: Design) -> dict[str, Any]:
-    """What the results are of, as plain JSON: two sweeps with equal manifests have equal results."""
-    recipe, data = design.setups[0].recipe, design.setups[0].dataset
-    config = dataclasses.asdict(design.axes.configs[0])
-    names = {"d2djax": "d2djax", "jax": "jax"}
-    found = {
-        "config": {name: value for name, value in config.items() if name not in design.axes.coordinates},
-        "axes": {name: list(values) for name, (_, values) in design.axes.coordinates.items()},
-        "dimensions": design.axes.dims,
-        "seeds": [int(seed) for seed in design.seeds],
-        "training": design.trains,
-        "recipe": [
-            # Functions print with their address, another one in every process.
-            re.sub(r" at 0x[0-9a-f]+", "", text)
-            for text in (
-                repr(recipe.model),
-                *(getattr(one, "__qualname__", str(one)) for one in (recipe.client, recipe.server)),
-            )
-        ],
-        "data": {"name": data.name, "points": len(data.y), "digest": _digest(design)},
-        "versions": {name: metadata.version(package) for name, package in names.items()},
-        "backend": jax.default_backend(),
-    }
-    return json.loads(json.dumps(found))
-
-
-def _digest(design: Design) -> str:
-    """Of all data: points that differ in what is read of a data set have several."""
-    found = hashlib.sha256()
-    for data in {id(setup.dataset): setup.dataset for setup in design.setups}.values():
-        found.update(np.ascontiguousarray(data.x).data)
-        found.update(np.ascontiguousarray(data.y).data)
-    return found.hexdigest()[:16]
+    """What the results are of, see `identity`; two sweeps with equal manifests have equal results."""
+    return identify(
+        design.axes.configs,
+        design.seeds,
+        list({id(setup.dataset): setup.dataset for setup in design.setups}.values()),
+        design.setups[0].recipe,
+        TAKES_PART,
+        trains=design.trains,
+        axes={name: values for name, (_, values) in design.axes.coordinates.items()},
+        dimensions=list(design.axes.dims),
+    )
 
 
 def lay_out_store(design: Design, manifest: dict[str, Any], shards: int = 1) -> store.Layout:

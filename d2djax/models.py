@@ -15,7 +15,7 @@ from jax import Array
 from d2djax.config import Config
 from d2djax.convolution import convolve, max_pool
 from d2djax.points import Points, inputs
-from d2djax.rng import drawn
+from d2djax.rng import drawn, run_key
 
 # More weights than a layer of the default network has: all its layers are drawn alike.
 LEAST_DRAWN = 2**15
@@ -161,7 +161,7 @@ def check_model(model: nn.Module, points: Points) -> None:
     name = type(model).__name__
     x = jax.ShapeDtypeStruct((2, *shape), jnp.float32)
     try:
-        variables = jax.eval_shape(model.init, jax.random.key(0), x)
+        variables = jax.eval_shape(model.init, run_key(0), x)
         logits = jax.eval_shape(model.apply, variables, x) if set(variables) == {"params"} else None
     except Exception as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
@@ -174,5 +174,5 @@ def check_model(model: nn.Module, points: Points) -> None:
 
 def count_parameters(model: nn.Module, points: Points) -> int:
     """Numbers that a device sends to the server for one aggregation."""
-    start = lambda: model.init(jax.random.key(0), inputs(points, jnp.zeros(1, jnp.int32)))  # noqa: E731
+    start = lambda: model.init(run_key(0), inputs(points, jnp.zeros(1, jnp.int32)))  # noqa: E731
     return sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(start)))

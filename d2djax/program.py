@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
@@ -14,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from d2djax.fingerprint import fingerprint
 from d2djax.packing import abstract, packed_shapes, unpack
 
 Tree = Any
@@ -63,6 +65,8 @@ class Kind:
         mesh: the devices.
         shared: structure and shapes of what all runs read, as `abstract` gives them.
         item: those of the items, as if there were one.
+        code: fingerprint of the function and of `static`: of a function that was replaced, or of another value in
+            a closure or a table, there is another program.
     """
 
     function: Callable[[Tree, Tree, Any], Tree]
@@ -70,11 +74,18 @@ class Kind:
     mesh: Mesh
     shared: tuple[Any, tuple]
     item: tuple[Any, tuple]
+    code: str
 
 
 def kind_of(function: Callable, shared: Tree, items: Tree, static: Any) -> Kind:
     """The kind of program that `map_runs` needs for these arguments; of arrays, shape and type are enough."""
-    return Kind(function, static, make_mesh(), abstract(shared), abstract(items, rows=1))
+    code = fingerprint((function, static))
+    return Kind(function, static, make_mesh(), abstract(shared), abstract(items, rows=1), code)
+
+
+def _same_draws() -> AbstractContextManager[None]:
+    """Random numbers as a list of any length has them, see `rng.drawn`, also where JAX is set to others."""
+    return jax.threefry_partitionable(True)
 
 
 def _concrete(abstract: tuple[Any, tuple], sharding: NamedSharding | None) -> Tree:
@@ -83,7 +94,7 @@ def _concrete(abstract: tuple[Any, tuple], sharding: NamedSharding | None) -> Tr
 
 
 @lru_cache(maxsize=64)
-def _jitted(function: Callable, static: Any) -> Callable[[Tree, Tree], Tree]:
+def _jitted(function: Callable, static: Any, code: str) -> Callable[[Tree, Tree], Tree]:
     """The function of one run; an inner `jit` remembers what it traced, for shapes and for programs."""
     return jax.jit(lambda shared, item: function(shared, item, static))
 
@@ -94,8 +105,9 @@ def result_shapes(kind: Kind) -> Tree:
     row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), _concrete(kind.item, None))
     # Sharded as in the program, so that one trace of the function serves both.
     specs = {"in_specs": (REPLICATED, REPLICATED), "out_specs": REPLICATED, "check_vma": False}
-    inside = jax.shard_map(_jitted(kind.function, kind.static), mesh=kind.mesh, **specs)
-    return jax.eval_shape(inside, _concrete(kind.shared, None), row)
+    inside = jax.shard_map(_jitted(kind.function, kind.static, kind.code), mesh=kind.mesh, **specs)
+    with _same_draws():
+        return jax.eval_shape(inside, _concrete(kind.shared, None), row)
 
 
 def _on_one_device(one: Callable, width: int, items: Tree, num_blocks: jax.Array) -> Tree:
@@ -123,7 +135,7 @@ def _lower(kind: Kind, width: int) -> tuple[jax.stages.Lowered, int]:
     """The program before XLA compiles it, and its slots on each device."""
     if width < 1:
         raise ValueError(f"width must be at least 1; got {width}")
-    inner, mesh, item = _jitted(kind.function, kind.static), kind.mesh, kind.item
+    inner, mesh, item = _jitted(kind.function, kind.static, kind.code), kind.mesh, kind.item
     row_bytes = sum(int(np.prod(shape)) * dtype.itemsize for shape, dtype in item[1])
     row_bytes += sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(result_shapes(kind)))
     slots = width * int(np.clip(MOST_CALL_BYTES // (width * max(1, row_bytes)), 1, MOST_BLOCKS))
@@ -137,7 +149,8 @@ def _lower(kind: Kind, width: int) -> tuple[jax.stages.Lowered, int]:
     counts = jax.ShapeDtypeStruct((mesh.size,), np.int32, sharding=split)
     rows = [jax.ShapeDtypeStruct(*one, sharding=split) for one in packed_shapes(item, mesh.size * slots)]
     mapped = jax.jit(jax.shard_map(runs, mesh=mesh, **specs))
-    return mapped.lower(_concrete(kind.shared, whole), rows, counts), slots
+    with _same_draws():
+        return mapped.lower(_concrete(kind.shared, whole), rows, counts), slots
 
 
 def _compiler_options() -> dict[str, Any]:

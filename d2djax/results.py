@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import warnings
@@ -52,14 +51,9 @@ MISSING = {
 _ENTROPY = {"entropy": ("nat", "mean entropy of the policies")}
 
 
-def manifest(
-    config: Config, seeds: np.ndarray, dataset: Dataset, machine: dict[str, Any], seconds: float
-) -> dict[str, Any]:
-    """What is needed to make the results again: setting, seeds, data, machine, versions, wall time."""
-    return {
-        "config": dataclasses.asdict(config),
-        "seeds": [int(seed) for seed in seeds],
-        "data": {"name": dataset.name, "points": len(dataset.y), "source": dataset.source},
+def manifest(identity: dict[str, Any], machine: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """What is kept with the results of a run: what they are of (see `identity`), machine and wall time."""
+    return identity | {
         "machine": machine,
         "wall_seconds": round(seconds, 1),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),

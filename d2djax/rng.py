@@ -42,7 +42,8 @@ def run_key(seed: int | Array) -> Array:
     Returns:
         A typed key, shape [].
     """
-    return jax.random.key(seed)
+    # Another generator, which JAX can be set to, would draw other runs.
+    return jax.random.key(seed, impl="threefry2x32")
 
 
 def at(key: Array, stream: Stream, step: int | Array = 0) -> Array:

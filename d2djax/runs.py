@@ -16,6 +16,7 @@ from d2djax.batch import map_runs
 from d2djax.config import GRAPH_NUMBERS, TRAINING_NUMBERS, Config, numbers_of, stack_configs
 from d2djax.data import Dataset, load
 from d2djax.federated import Learning, Recipe
+from d2djax.identity import identify
 from d2djax.models import check_model, make_model
 from d2djax.network import Network, make_network
 from d2djax.points import Points, arrange, check_fits, windows_per_key
@@ -113,6 +114,10 @@ def learning_of(points: Points, item: dict[str, Any], recipe: Recipe) -> Learnin
     return exchange_and_train(run_key(item["seed"]), item["move"], item["config"], points, recipe)
 
 
+# Where all code begins that makes numbers of a config, seeds and data.
+TAKES_PART = (arrange, network_of, graphs_of, learning_of, results.variables)
+
+
 def _distinct(items: Any) -> tuple[np.ndarray, np.ndarray]:
     """The first of each kind of equal items, [K] int, and for every item the number of its kind, [U] int."""
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(items)]
@@ -196,13 +201,19 @@ def compute(
     Returns:
         Their graphs, fields [U, ...], and their learning curves, fields [U, M, ...]; none without training.
     """
+    kinds: dict[Callable, Kind] = {}
+
+    def begin(kind: Kind) -> None:
+        kinds[kind.function] = kind
+        program.start(kind, width)
+
     # All programs at once, the later ones while the first runs.
-    result_shapes(setup, configs, trains, each=partial(program.start, width=width))
+    result_shapes(setup, configs, trains, each=begin)
     numbers = partial(_numbers, configs)
     runs = {"seed": seeds, "config": configs}
 
     def once(name: str, function: Callable, shared: Any, items: Any, static: Any, matters: Any) -> Any:
-        options = {"width": width, "announce": partial(announce, name)}
+        options = {"kind": kinds[function], "width": width, "announce": partial(announce, name)}
         return _once(function, shared, items, static, matters, stages(name), **options)
 
     matters = (seeds, numbers(GRAPH_NUMBERS | TRAINING_NUMBERS, False))
@@ -281,6 +292,7 @@ def run(
     graphs, learning = compute(
         setup, configs, run_seeds, partial(partial, stage, console), width=width, announce=announcer(console)
     )
-    manifest = results.manifest(config, run_seeds, dataset, machine.describe(), time.perf_counter() - started)
+    about = identify([config], run_seeds, [dataset], setup.recipe, TAKES_PART)
+    manifest = results.manifest(about, machine.describe(), time.perf_counter() - started)
     num_parameters = setup.sizes.num_parameters
     return results.label(config, run_seeds, dataset, graphs, learning, num_parameters, manifest)

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from d2djax import files, results, store
+from d2djax import files, results
 from d2djax.axes import Choice, LogUniform, Range, check_name, check_range, is_whole
 from d2djax.config import Config
 from d2djax.data import Dataset
 from d2djax.design import Design, make_design
 from d2djax.federated import Recipe
+from d2djax.identity import differences
 from d2djax.progress import Tally, errors, live
 from d2djax.runs import Setup, check_seeds, with_classes_of
 from d2djax.sweeps import stages_of
@@ -99,9 +100,9 @@ def open_study(out: Path, directions: Sequence[Direction], about: dict[str, Any]
     storage = JournalStorage(JournalFileBackend(str(out / "journal.log")))
     study = optuna.create_study(study_name="d2djax", storage=storage, directions=directions, load_if_exists=True)
     if study.user_attrs:
-        differences = store.differences(study.user_attrs, about)
-        if differences:
-            raise ValueError(f"{out}: another search is here ({differences}); choose another folder")
+        different = differences(study.user_attrs, about)
+        if different:
+            raise ValueError(f"{out}: another search is here ({different}); choose another folder")
     for name, value in about.items():
         study.set_user_attr(name, value)
     for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from d2djax import files
+from d2djax.identity import differences
 
 DONE = "done"
 Region = tuple[slice, ...]
@@ -110,26 +111,6 @@ def check_same(path: Path, wanted: dict[str, Any]) -> None:
     different = differences(found, wanted)
     if different:
         raise ValueError(f"{path}: results of another sweep are here ({different}); choose another folder")
-
-
-def differences(found: dict[str, Any], wanted: dict[str, Any]) -> str:
-    """In words, which entries of two manifests differ; empty if none does."""
-    there, now = _flat(found), _flat(wanted)
-    names = [name for name in there | now if there.get(name) != now.get(name)]
-    return "; ".join(f"{name}: {_short(there.get(name))} there, {_short(now.get(name))} now" for name in names)
-
-
-def _flat(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Entries of entries as entries, so that a difference names the setting."""
-    found: dict[str, Any] = {}
-    for name, value in manifest.items():
-        found |= {f"{name}.{key}": one for key, one in value.items()} if isinstance(value, dict) else {name: value}
-    return found
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def progress_of(path: Path) -> tuple[tuple[int, ...], np.ndarray]:

@@ -394,7 +394,7 @@ def test_saved_config_gives_the_run_again(toy, parsed, idx_folder):
     assert (config.num_devices, config.data_dir) == (5, str(idx_folder))
     manifest = json.loads((folder / "manifest.json").read_text())
     completed = json.loads(json.dumps(asdict(d2djax.validate(config))))
-    assert completed == manifest["config"]
+    assert manifest["config"].items() <= completed.items()
 
 
 def cells(line):

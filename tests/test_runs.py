@@ -17,7 +17,7 @@ import xarray
 from scipy import stats
 
 import d2djax
-from d2djax import program, results, runs, statistics
+from d2djax import identity, program, results, runs, statistics
 from d2djax.config import Config, PolicyName
 from d2djax.data.types import Dataset
 from d2djax.points import arrange, held_out_sizes
@@ -416,11 +416,10 @@ def test_reading_what_is_not_there(tmp_path):
 
 def test_manifest_tells_how_to_make_the_results_again(found, all_policies, tiny_dataset):
     about = json.loads(found.attrs["manifest"])
-    expected = json.loads(json.dumps(asdict(all_policies)))
-    assert about["config"] == expected
-    assert about["seeds"] == [0, 1, 2]
-    source = {"name": tiny_dataset.name, "points": len(tiny_dataset.y), "source": tiny_dataset.source}
-    assert about["data"] == source
+    setup = runs.set_up(all_policies, tiny_dataset, None)
+    same = identity.identify([setup.config], [0, 1, 2], [tiny_dataset], setup.recipe, runs.TAKES_PART)
+    assert {name: about[name] for name in same} == same
+    assert about["seeds"] == [0, 1, 2] and about["data"]["source"] == tiny_dataset.source
     for package in ("d2djax", "jax", "jaxlib", "flax", "numpy", "xarray", "zarr"):
         assert about["machine"]["versions"][package] == metadata.version(package)
     assert len(about["machine"]["devices"]) == jax.local_device_count()

@@ -173,12 +173,12 @@ def test_clean_removes_what_a_stopped_process_left(tmp_path):
         (
             {"axes": {"rate": [1]}},
             {"axes": {"gamma": [1]}},
-            "axes.rate: [1] there, null now; axes.gamma: null there, [1] now",
+            "axes.rate: [1] there, nothing now; axes.gamma: nothing there, [1] now",
         ),
         (
             {"seeds": [0, 1], "training": True},
             {"seeds": [0], "training": False},
-            "seeds: [0, 1] there, [0] now; training: true there, false now",
+            "seeds: 1 only there; training: true there, false now",
         ),
         ({"axes": {}}, {"axes": []}, "axes"),
         ([1], {"axes": {}}, "not a sweep"),
@@ -192,10 +192,6 @@ def test_differences_are_named(tmp_path, found, wanted, text):
     with pytest.raises(ValueError) as caught:
         store.check_same(path, wanted)
     assert str(path) in str(caught.value) and text in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_long_differences_are_cut():
-    assert len(store.differences({"seeds": list(range(1000))}, {"seeds": list(range(2000))})) < 200
 
 
 def other_folders(path):
