@@ -11,12 +11,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from d2djax import machine, results, store
+from d2djax import layout, machine, results
 from d2djax.axes import Axes, Point, by_program, lay_out
 from d2djax.config import Config, stack_configs
 from d2djax.data import Dataset
 from d2djax.federated import Recipe
-from d2djax.identity import identify
+from d2djax.identity import digest, identify
+from d2djax.points import windows_per_key
 from d2djax.runs import TAKES_PART, Setup, check_seeds, compute, result_shapes, set_up, with_classes_of
 
 
@@ -96,7 +97,7 @@ class Design:
         for name, (dims, values, attributes) in part.items():
             if name not in found:
                 shape = (size, *(len(self.coordinates[dim][0]) for dim in dims[1:]))
-                found[name] = (dims, np.full(shape, store.fill_value(values.dtype), values.dtype), attributes)
+                found[name] = (dims, np.full(shape, layout.fill_value(values.dtype), values.dtype), attributes)
             places = [
                 np.arange(len(values_))
                 if values_.dtype == object
@@ -130,7 +131,7 @@ def make_design(
 
 def manifest_of(design: Design) -> dict[str, Any]:
     """What the results are of, see `identity`; two sweeps with equal manifests have equal results."""
-    return identify(
+    found = identify(
         design.axes.configs,
         design.seeds,
         list({id(setup.dataset): setup.dataset for setup in design.setups}.values()),
@@ -140,9 +141,22 @@ def manifest_of(design: Design) -> dict[str, Any]:
         axes={name: values for name, (_, values) in design.axes.coordinates.items()},
         dimensions=list(design.axes.dims),
     )
+    if "digest" in found["data"]:
+        # Each data set for itself, so that the data of further points can join them.
+        read = {_what_is_read(setup): setup.dataset for setup in design.setups}
+        found["data"]["digest"] = {name: digest([data]) for name, data in read.items()}
+    return found
 
 
-def lay_out_store(design: Design, manifest: dict[str, Any], shards: int = 1) -> store.Layout:
+def _what_is_read(setup: Setup) -> str:
+    """What tells the data sets of the points of a sweep apart: what is read of radio windows."""
+    config = setup.config
+    if setup.dataset.name != "radioml":
+        return "all"
+    return f"from {config.min_snr} dB, {windows_per_key(config)} of a key"
+
+
+def lay_out_store(design: Design, manifest: dict[str, Any], shards: int = 1) -> layout.Layout:
     """Where the results of a sweep go; nothing is computed for it.
 
     Args:
@@ -162,9 +176,9 @@ def lay_out_store(design: Design, manifest: dict[str, Any], shards: int = 1) -> 
     # Runs that do not train have no rounds.
     used = {dim for dims_, *_ in found.values() for dim in dims_}
     coordinates |= {name: (name, *rest) for name, rest in design.coordinates.items() if name in used}
-    return store.Layout(
+    return layout.Layout(
         dims=dims,
-        chunk=store.chunk_lengths(dims, _most_runs(design, shards)),
+        chunk=layout.chunk_lengths(dims, _most_runs(design, shards)),
         coordinates=coordinates,
         variables={
             name: ((*design.axes.dims, *dimensions), values.dtype, attributes)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from d2djax import files
+from d2djax import checksums, files, store
 from d2djax.config import Config
 from d2djax.data import Dataset
 from d2djax.energy import uploads
@@ -253,28 +253,39 @@ def save(dataset: xarray.Dataset, path: str | os.PathLike[str]) -> Path:
         ValueError: something else is at `path`.
         OSError: it cannot be written; an earlier store stands as before.
     """
+    import zarr
+
     path = files.expand(path, "path")
     kind = "search" if "trial" in dataset.dims else "sweep" if "done" in dataset else "run"
     found = files.kind_of(path)
     if found not in ("nothing", kind):
         raise ValueError(f"{path}: {found} is here, which the results of a {kind} do not replace")
     with files.replacing(path) as new:
-        dataset.to_zarr(new, mode="w", zarr_format=3, consolidated=False)
+        with zarr.config.set({"array.write_empty_chunks": True}):
+            encoding = {name: checksums.codecs() for name in dataset.variables}
+            dataset.to_zarr(new, mode="w", zarr_format=3, consolidated=False, encoding=encoding)
+        checksums.seal(new)
     return path
 
 
 def read(path: str | os.PathLike[str]) -> xarray.Dataset:
     """Opens a saved dataset; the dimension `method` of results before 0.2 is read as `policy`, with a warning.
 
+    All files are compared with their checksums first; values are read when they are used.
+
     Raises:
         FileNotFoundError: there is no store at `path`.
+        ValueError: a file of the store is missing or damaged; one line names it.
     """
     import xarray
 
     path = files.expand(path, "path")
-    if not (path / "zarr.json").is_file():
+    if not any(path.glob("zarr.json")) and not any(path.glob("*/zarr.json")):
         raise FileNotFoundError(f"{path}: no results here; expected a zarr store that d2djax wrote")
-    return _renamed(xarray.open_zarr(path, consolidated=False, chunks=None), path)
+    found = xarray.open_zarr(path, consolidated=store.check(path), chunks=None)
+    order = {dim: np.array(places) for dim, places in json.loads(found.attrs.pop("order", "{}")).items()}
+    found.attrs.pop("checksum", None)
+    return _renamed(found.isel(order) if order else found, path)
 
 
 def _renamed(found: xarray.Dataset, path: str | os.PathLike[str]) -> xarray.Dataset:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +12,9 @@ import numpy as np
 from jax.experimental import multihost_utils
 from rich.console import Console
 
-from d2djax import results, store
+from d2djax import files, layout, locks, results
 from d2djax.axes import Point
+from d2djax.chunks import Chunks, prepare
 from d2djax.config import Config
 from d2djax.data import Dataset
 from d2djax.design import Design, lay_out_store, make_design, manifest_of
@@ -79,28 +79,18 @@ def sweep(
     part = _check_shard(shard)
     console = errors() if progress else None
     design = make_design(config or Config(), axes, seeds, data, recipe, training)
-    path, manifest = Path(out) / "results.zarr", manifest_of(design)
-    layout = lay_out_store(design, manifest, part[1])
-    size = len(layout.dims)
-    decided = _agree(lambda: _open(layout, path, manifest, alone=part[1] == 1), size + len(design))
-    layout = replace(layout, chunk=tuple(int(length) for length in decided[:size]))
-    _fill(design, layout, path, decided[size:] > 0, part, console if jax.process_index() == 0 else None, width)
+    wanted = lay_out_store(design, manifest_of(design), part[1])
+    path = files.expand(out).resolve() / files.STORE
+    fill = partial(_fill, design, width, console if jax.process_index() == 0 else None)
+    if jax.process_index() == 0:
+        with locks.working(path.with_name(f"{path.name}.lock"), errors().print) as held:
+            fill(partial(prepare, path, wanted, part, held))
+    else:
+        fill(None)
     if jax.process_count() > 1:
         # The others wait until the first has written the last chunk.
         multihost_utils.sync_global_devices(str(path))
-    return results.read(path)
-
-
-def _open(layout: store.Layout, path: Path, manifest: dict[str, Any], alone: bool) -> np.ndarray:
-    """Lays the store out or checks the one that is there: lengths of a chunk, then for each run 1 if it is done."""
-    if not path.exists():
-        store.create(layout, path)
-    store.check_same(path, manifest)
-    if alone:
-        store.clean(path)
-    # The chunks as they were laid out, also where the number of shards is another one now.
-    chunk, done = store.progress_of(path)
-    return np.concatenate([chunk, done.ravel()])
+    return _asked(results.read(path), wanted)
 
 
 def _agree(decide: Callable[[], np.ndarray], size: int) -> np.ndarray:
@@ -130,33 +120,49 @@ def stages_of(tally: Tally, setup: Setup, runs: int) -> Callable[[str], Stage]:
     return tally.stages(runs, units)
 
 
-def _fill(
-    design: Design,
-    layout: store.Layout,
-    path: Path,
-    done: np.ndarray,
-    part: tuple[int, int],
-    console: Console | None,
-    width: int | None,
-) -> None:
-    """Computes and writes the chunks that are left to this shard; of several processes the first one writes."""
-    number = np.arange(len(design)).reshape(tuple(layout.dims.values()))
-    regions = layout.regions()
-    left = [region for region in regions[part[0] :: part[1]] if not done[number[region]].all()]
-    total = sum(number[region].size for region in left)
+def _fill(design: Design, width: int | None, console: Console | None, prepare: Callable[[], Chunks] | None) -> None:
+    """Computes and writes the runs that are left; of several processes the first one has the chunks."""
+    chunks: Chunks | None = None
+
+    def opened() -> np.ndarray:
+        nonlocal chunks
+        chunks = prepare() if prepare else None
+        return chunks.sizes() if chunks else np.empty(0)
+
+    def taken() -> np.ndarray:
+        return chunks.take() if chunks else np.empty(0)
+
+    asked, num_chunks, total, num_left, most = _agree(opened, 5)
     if console:
-        console.print(f"{number.size:,} runs in {len(regions)} chunks; left to do here: {total:,} in {len(left)}")
+        console.print(f"{asked:,} runs in {num_chunks} chunks; left to do here: {total:,} in {num_left}")
     announce = announcer(console)
     with live(console) as show:
-        tally = Tally(show, total, "training" if design.trains else "discovery")
-        for region in left:
-            chunk = number[region]
-            points, runs = np.divmod(chunk.ravel(), len(design.seeds))
-            stages = partial(stages_of, tally)
-            found = design.compute(points, runs, stages, width, announce)
-            if jax.process_index() == 0:
-                values = {
-                    name: values.reshape(*chunk.shape, *values.shape[1:]) for name, (_, values, _) in found.items()
-                }
-                store.write(path, region, values)
-            tally.finish(chunk.size, int((found["status"][1] > 0).any(axis=1).sum()))
+        tally = Tally(show, int(total), "training" if design.trains else "discovery")
+        # Numbers from 1, since 0 is none.
+        while (row := _agree(taken, int(most))).any():
+            points, runs = np.divmod(row[row > 0] - 1, len(design.seeds))
+            if chunks:
+                tally.total = tally.done + len(runs) + sum(chunks.left.values())
+            found = design.compute(points, runs, partial(stages_of, tally), width, announce)
+            if chunks:
+                own = {dim: values for dim, (values, _) in design.coordinates.items()}
+                chunks.write({name: values for name, (_, values, _) in found.items()}, own)
+            tally.finish(len(runs), int((found["status"][1] > 0).any(axis=1).sum()))
+
+
+def _asked(found: xarray.Dataset, wanted: layout.Layout) -> xarray.Dataset:
+    """The part of a store that is asked for, in that order."""
+    there = {str(name): (str(one.dims[0]), one.values, {}) for name, one in found.coords.items()}
+    place = {
+        dim: layout.places(layout.labels(wanted.coordinates, dim), layout.labels(there, dim))
+        for dim in [*wanted.dims, *wanted.within()]
+    }
+    place = {dim: one for dim, one in place.items() if not np.array_equal(one, np.arange(found.sizes[dim]))}
+    found = found.isel(place) if place else found
+    values = {
+        name: (dim, one, attributes)
+        for name, (dim, one, attributes) in wanted.coordinates.items()
+        if dim in wanted.dims
+    }
+    found = found.assign_coords(values).transpose(*wanted.dims, ...)
+    return found.assign_attrs(manifest=layout.selected_manifest(found.attrs["manifest"], wanted))

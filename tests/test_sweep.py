@@ -194,7 +194,7 @@ def test_chunks_change_nothing(whole, sweep, tmp_path, monkeypatch, length):
     monkeypatch.setattr(design, "_most_runs", lambda *_: length)
     monkeypatch.setattr(batch, "SECONDS_PER_CALL", 0.0 if length == 8 else 1.0)
     found = sweep(tmp_path)
-    assert np.prod(store.progress_of(tmp_path / "results.zarr")[0]) in range(1, length + 1)
+    assert np.prod(store.layout_of(tmp_path / "results.zarr").chunk) in range(1, length + 1)
     same(found, whole)
 
 
@@ -229,16 +229,16 @@ def test_bad_shards_are_refused(sweep, tmp_path, computed, shard):
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(28, "No space left on device")])
 def test_a_stopped_sweep_goes_on(whole, sweep, tmp_path, monkeypatch, computed, error):
     monkeypatch.setattr(design, "_most_runs", lambda *_: 4)
-    write, written = store.write, []
+    write, written = store.Store.write, []
 
-    def stop(path, region, values):
+    def stop(self, region, *arguments):
         if len(written) == 2:
             raise error
         written.append(region)
-        write(path, region, values)
+        write(self, region, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(store, "write", stop)
+        patch.setattr(store.Store, "write", stop)
         with pytest.raises(KeyboardInterrupt if error is KeyboardInterrupt else OSError):
             sweep(tmp_path)
     # All but what was being written stays.
@@ -254,13 +254,46 @@ def test_a_stopped_sweep_goes_on(whole, sweep, tmp_path, monkeypatch, computed, 
     assert computed["network_of"] == [1]
 
 
+def test_a_sweep_grows_by_seeds_and_by_values(whole, sweep, tmp_path, computed):
+    sweep(tmp_path, {"gamma": [0.5], "learning_rate": [0.2]}, [1])
+    sweep(tmp_path, {"learning_rate": [0.2, 0.05], "gamma": [0.5]}, [1, 0], shard=(1, 2))
+    computed["network_of"].clear()
+    # What is there for other reasons is not computed, and not returned.
+    found = sweep(tmp_path)
+    same(found, whole)
+    assert sum(computed["network_of"]) < 3 * 4
+    assert json.loads(found.attrs["manifest"]) == json.loads(whole.attrs["manifest"])
+    computed["network_of"].clear()
+    same(
+        sweep(tmp_path, {"gamma": [0.5]} | {"learning_rate": [0.05]}, [2, 1]),
+        whole.isel(gamma=[1], learning_rate=[0], run=[2, 1]),
+    )
+    assert not computed["network_of"]
+
+
+def test_shards_whose_axes_come_in_another_order_are_one_sweep(whole, sweep, tmp_path, monkeypatch):
+    monkeypatch.setattr(design, "_most_runs", lambda *_: 2)
+    turned = {"learning_rate": [0.2, 0.05], "gamma": [0.5, 0.0]}
+    sweep(tmp_path, shard=(1, 2))
+    found = sweep(tmp_path, turned, shard=(2, 2))
+    same(found, whole.isel(gamma=[1, 0], learning_rate=[1, 0]).transpose("learning_rate", "gamma", ...))
+    same(results.read(tmp_path / "results.zarr"), whole)
+
+
+def test_points_with_other_shapes_join_a_sweep(sweep, run, tmp_path):
+    options = {"training": False}
+    sweep(tmp_path, {"num_devices": [6]}, 2, **options)
+    found = sweep(tmp_path, {"num_devices": [5, 6]}, 3, **options)
+    same(found, sweep(tmp_path / "at_once", {"num_devices": [5, 6]}, 3, **options))
+    same(
+        sweep(tmp_path, {"num_devices": [5]}, 2, **options),
+        sweep(tmp_path / "few", {"num_devices": [5]}, 2, **options),
+    )
+
+
 OTHER = [
-    (
-        {"axes": {"gamma": [0.0, 0.25], "learning_rate": [0.05, 0.2]}},
-        r"axes\.gamma: 0.5 only there, 0.25 only now",
-    ),
-    ({"axes": {"gamma": [0.0, 0.5]}}, "axes.learning_rate"),
-    ({"seeds": 4}, "seeds: 3 only now"),
+    ({"axes": {"gamma": [0.0, 0.5]}}, 'axes: "learning_rate" only there'),
+    ({"axes": [{"gamma": 0.0, "learning_rate": 0.05}]}, "dimensions: "),
     ({"training": False}, "training: true there, false now"),
     ({"rate": 2.0}, r"config\.rate: 1\.0 there, 2\.0 now"),
     ({"num_steps": 16}, r"config\.num_steps: 8 there, 16 now"),
