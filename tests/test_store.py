@@ -493,6 +493,7 @@ def test_damage_to_saved_results_is_seen(sound, tmp_path, seed):
 # --- several processes ---
 
 
+@pytest.mark.filterwarnings("ignore:os.fork")  # The child works with files alone, never with JAX.
 def test_a_process_that_works_here_is_named(tmp_path):
     path, lines, ended = tmp_path / "results.zarr", [], threading.Event()
     here, there = os.pipe()
@@ -521,6 +522,7 @@ def test_a_process_that_works_here_is_named(tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["results.zarr"]
 
 
+@pytest.mark.filterwarnings("ignore:os.fork")  # The child works with files alone, never with JAX.
 def test_the_door_is_waited_for(tmp_path):
     lines, (here, there) = [], os.pipe()
     pid = os.fork()
