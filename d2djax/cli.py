@@ -126,17 +126,21 @@ def search_command(command: Search) -> None:
 
     ranges = ranges_of(command.axis)
     _start(command.require_gpu)
-    study = search(
-        command.config,
-        ranges,
-        command.objective,
-        command.trials,
-        command.seeds,
-        command.out,
-        policy=command.policy,
-        batch=command.batch,
-        sampler_seed=command.sampler_seed,
-    )
+    try:
+        study = search(
+            command.config,
+            ranges,
+            command.objective,
+            command.trials,
+            command.seeds,
+            command.out,
+            policy=command.policy,
+            batch=command.batch,
+            sampler_seed=command.sampler_seed,
+        )
+    except OSError as error:
+        why = error.strerror or error
+        raise ValueError(f"--out {command.out}: {why}; what is done stays, the same command goes on") from error
     out = Console(highlight=False, markup=False, soft_wrap=True)
     out.print(best_trials(trials_of(study)))
     out.print(f"saved in {command.out}: journal.log (optuna-dashboard opens it), results.zarr")

@@ -4,56 +4,29 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from d2djax import files, results
+from d2djax import files, journal, machine, results
 from d2djax.axes import Choice, LogUniform, Range, check_name, check_range, is_whole
 from d2djax.config import Config
 from d2djax.data import Dataset
 from d2djax.design import Design, make_design
 from d2djax.federated import Recipe
-from d2djax.identity import differences
+from d2djax.identity import identify
+from d2djax.objectives import OBJECTIVES, check_objectives, labelled, num_aggregations, values_of
 from d2djax.progress import Tally, errors, live
-from d2djax.runs import Setup, check_seeds, with_classes_of
+from d2djax.runs import TAKES_PART, Setup, check_seeds, set_up
 from d2djax.sweeps import stages_of
-from d2djax.validation import validate
 
 if TYPE_CHECKING:
     import optuna
     import xarray
-
-Values = Mapping[str, np.ndarray]
-Direction = Literal["maximize", "minimize"]
-
-
-# Name: (direction, unit and meaning, value of each run from its results and its number of aggregations, needs
-# training).
-OBJECTIVES: dict[str, tuple[Direction, str, Callable[[Values, np.ndarray], np.ndarray], bool]] = {
-    "accuracy": ("maximize", "mean accuracy over the rounds", lambda found, uploads: found["accuracy"], True),
-    "final_accuracy": ("maximize", "accuracy in the end", lambda found, uploads: found["final_accuracy"], True),
-    "reward": ("maximize", "mean reward of the graphs", lambda found, uploads: found["graph_reward"], False),
-    "energy": (
-        "minimize",
-        "J, exchange, its messages and all uploads",
-        lambda found, uploads: (
-            found["exchange_energy"] + found["control_energy"] + uploads * found["upload_energy"]
-        ),
-        False,
-    ),
-    "reliability": (
-        "maximize",
-        "mean success of the chosen links",
-        lambda found, uploads: 1 - found["graph_outage"],
-        False,
-    ),
-    "points_sent": ("minimize", "points that moved", lambda found, uploads: found["points_moved"], False),
-}
 
 
 def _distribution(name: str, values: Range) -> optuna.distributions.BaseDistribution:
@@ -68,47 +41,6 @@ def _distribution(name: str, values: Range) -> optuna.distributions.BaseDistribu
     if is_whole(name):
         return IntDistribution(int(np.ceil(values.low)), int(np.floor(values.high)), log=is_log)
     return FloatDistribution(values.low, values.high, log=is_log)
-
-
-def _mend(journal: Path) -> None:
-    """Cuts a line that a stopped process left half-written: with it no part of the journal could be read."""
-    if journal.exists():
-        text = journal.read_bytes()
-        whole = text[: text.rfind(b"\n") + 1]
-        if whole != text:
-            files.write_bytes(journal, whole)
-
-
-def open_study(out: Path, directions: Sequence[Direction], about: dict[str, Any]) -> optuna.Study:
-    """Begins a study in `<out>/journal.log`, or goes on with the one that is there.
-
-    Args:
-        out: folder.
-        directions: of each objective.
-        about: what the trials have in common, as plain JSON; kept with the study.
-
-    Raises:
-        ValueError: the study that is there is another one; what differs is named.
-    """
-    import optuna
-    from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend
-
-    out.mkdir(parents=True, exist_ok=True)
-    _mend(out / "journal.log")
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    storage = JournalStorage(JournalFileBackend(str(out / "journal.log")))
-    study = optuna.create_study(study_name="d2djax", storage=storage, directions=directions, load_if_exists=True)
-    if study.user_attrs:
-        different = differences(study.user_attrs, about)
-        if different:
-            raise ValueError(f"{out}: another search is here ({different}); choose another folder")
-    for name, value in about.items():
-        study.set_user_attr(name, value)
-    for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
-        # Left by a process that was stopped; only one process drives a study.
-        study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
-    return study
 
 
 def _ask(study: optuna.Study, space: Mapping[str, Any], count: int, seed: int, done: int) -> list[Any]:
@@ -126,90 +58,42 @@ def _ask(study: optuna.Study, space: Mapping[str, Any], count: int, seed: int, d
         return [study.ask(dict(space)) for _ in range(count)]
 
 
-def _tell(study: optuna.Study, trials: Sequence[Any], values: Mapping[str, np.ndarray]) -> None:
-    """Tells what came out: [trials, seeds] of each objective; a trial with a run that diverged has failed."""
-    import optuna
-
-    for number, trial in enumerate(trials):
-        for name, one in values.items():
-            trial.set_user_attr(name, [float(value) for value in one[number]])
-        means = [float(np.mean(one[number])) for one in values.values()]
-        if np.isfinite(means).all():
-            study.tell(trial, means)
-        else:
-            study.tell(trial, state=optuna.trial.TrialState.FAIL)
-
-
-def _num_aggregations(config: Config) -> int:
-    return config.num_steps // (1 if config.scheme == "fedsgd" else config.aggregation_interval)
-
-
-def _mean(values: np.ndarray) -> np.ndarray:
-    """Mean over the last axis of what a run has: rounds and states that only other trials have are NaN."""
-    number = (~np.isnan(values)).sum(-1)
-    return np.where(number > 0, np.nansum(values, -1) / np.maximum(number, 1), np.nan)
-
-
 def _evaluate(design: Design, objectives: Sequence[str], tally: Tally, width: int | None) -> dict[str, np.ndarray]:
     """Each objective for every point and seed, [P, R], of the only policy; NaN where a run diverged."""
     points, runs = np.divmod(np.arange(len(design)), len(design.seeds))
     computed = design.compute(points, runs, partial(stages_of, tally), width, lambda name, plan: None)
-    found = {name: values[:, 0] if "policy" in dims else values for name, (dims, values, _) in computed.items()}
-    if "accuracy" in found:
-        found["final_accuracy"] = results.last_number(found["accuracy"])
-    for name in {"accuracy", "graph_reward", "graph_outage"} & set(found):
-        found[name] = _mean(found[name])
-    is_bad = found["status"] > 0
-    tally.finish(len(design), int(is_bad.sum()))
+    tally.finish(len(design), int((computed["status"][1] > 0).sum()))
+    uploads = np.array([num_aggregations(config) for config in design.axes.configs])[points]
+    (policy,) = design.axes.configs[0].policies
     shape = (len(design.axes.configs), len(design.seeds))
-    uploads = np.array([_num_aggregations(config) for config in design.axes.configs])[points]
-    return {
-        name: np.where(is_bad, np.nan, OBJECTIVES[name][2](found, uploads)).reshape(shape) for name in objectives
-    }
-
-
-def _finished(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
-    """Trials that came to an end, well or not; not those that were stopped, which know no values."""
-    return [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished() and trial.user_attrs]
+    found = values_of(computed, policy, objectives, uploads)
+    return {name: values.reshape(shape) for name, values in found.items()}
 
 
 def trials_of(study: optuna.Study) -> xarray.Dataset:
     """The finished trials of a study as labelled arrays.
 
     Returns:
-        Each objective (trial, run), NaN where a run diverged; the settings along `trial`; and `is_best`, which is 1
-        for the best trial, with several objectives for every one that no other beats in all of them.
+        Each objective (trial, run), NaN where a run diverged; `seeds_left`, the seeds in which none did; the
+        settings along `trial`; and `is_best`, which is 1 for the best trial, with several objectives for every one
+        that no other beats in all of them. The manifest says what the trials are of.
     """
     import xarray
 
-    trials, about = _finished(study), study.user_attrs
+    trials, about = journal.finished(study), study.user_attrs
     is_any = any(trial.state.name == "COMPLETE" for trial in trials)
     best = {trial.number for trial in study.best_trials} if is_any else set()
-    variables: dict[str, Any] = {}
-    for name in about["objectives"]:
-        values = np.array([trial.user_attrs[name] for trial in trials], float)
-        variables[name] = (
-            ("trial", "run"),
-            values.reshape(-1, len(about["seeds"])),
-            {"long_name": OBJECTIVES[name][1]},
-        )
+    names, shape = about["objectives"], (-1, len(about["seeds"]))
+    values = {name: np.array([one.user_attrs[name] for one in trials], float).reshape(shape) for name in names}
+    variables = labelled(names, values)
+    left = np.array([one.user_attrs["seeds_left"] for one in trials], np.int32)
+    variables["seeds_left"] = ("trial", left, {"long_name": "seeds whose values all count"})
     variables["is_best"] = ("trial", np.array([trial.number in best for trial in trials], np.int8))
     coordinates: dict[str, Any] = {"trial": [trial.number for trial in trials], "run": about["seeds"]}
     coordinates |= {name: ("trial", np.array([one.params[name] for one in trials])) for name in about["ranges"]}
-    return xarray.Dataset(variables, coords=coordinates)
-
-
-def check_objectives(objectives: Sequence[str]) -> tuple[str, ...]:
-    """Checks the names of what is sought.
-
-    Raises:
-        ValueError: there is none, or one that is not known.
-    """
-    names = tuple(objectives)
-    unknown = [name for name in names if name not in OBJECTIVES]
-    if unknown or not names or len(set(names)) < len(names):
-        raise ValueError(f"objectives must be different ones of {', '.join(OBJECTIVES)}; got {names}")
-    return names
+    attributes = {"title": "d2djax search", "manifest": json.dumps(about, sort_keys=True)}
+    attributes["machine"] = json.dumps(machine.describe(), sort_keys=True)
+    return xarray.Dataset(variables, coords=coordinates, attrs=attributes)
 
 
 def search(
@@ -231,14 +115,18 @@ def search(
     """Searches for settings that are good on average over seeds, in batches that the simulator computes together.
 
     Every trial is kept in `<out>/journal.log` as soon as its batch is done, so the same call goes on where it was
-    stopped, and proposes what it would have proposed. `trials_of` gives the trials as labelled arrays.
+    stopped, and proposes what it would have proposed: a proposal depends on the ranges, `sampler_seed` and `batch`,
+    and on the trials before it, not on when they were computed. More trials go on from those that are there. With
+    more seeds, the trials that are there are computed for the new ones alone, and get the mean over all; they stay
+    in the study although another proposal might have been made with all seeds. One process at a time works on a
+    study. `trials_of` gives the trials as labelled arrays.
 
     Args:
         config: what all trials have in common; none: the defaults.
         ranges: `Uniform`, `LogUniform` or `Choice` of each setting that is sought.
         objectives: names from `OBJECTIVES`; several: the trials that no other beats in all of them are sought.
         trials: finished trials in the end, those of earlier calls included. One with a run that diverged has
-            failed, and counts.
+            failed, and counts; how many of its seeds are left is kept with it.
         seeds: number of runs of each trial (seeds 0, 1, ...) or the seeds themselves.
         out: folder of the study.
         policy: whose results count; it must be in `config.policies`.
@@ -253,10 +141,12 @@ def search(
         The study.
 
     Raises:
-        ValueError: a range, an objective or a setting is wrong, or another search is in `out`; one line says which.
+        ValueError: a range, an objective or a setting is wrong, an objective contains what is sought, another
+            search or something else is in `out`, or another process works there; one line says which.
+        OSError: the results cannot be written; what was written stays.
     """
-    names, run_seeds = check_objectives(objectives), check_seeds(seeds)
     space = {name: _distribution(name, values) for name, values in (ranges or {}).items()}
+    names, run_seeds = check_objectives(objectives, space), check_seeds(seeds).tolist()
     if not space:
         raise ValueError("ranges must name at least one setting")
     if batch < 1 or trials < 1:
@@ -264,27 +154,57 @@ def search(
     config = config or Config()
     if policy not in config.policies:
         raise ValueError(f"policy must be one of config.policies, {', '.join(config.policies)}; got {policy!r}")
-    config, trains = replace(config, policies=(policy,)), any(OBJECTIVES[name][3] for name in names)
-    config = validate(with_classes_of(config, data))
-    about = {
-        "objectives": list(names),
-        "ranges": {name: repr(values) for name, values in (ranges or {}).items()},
-        "seeds": run_seeds.tolist(),
-        "config": {name: value for name, value in asdict(config).items() if name not in space},
-        "sampler_seed": sampler_seed,
-    }
-    study = open_study(Path(out), [OBJECTIVES[name][0] for name in names], json.loads(json.dumps(about)))
-    done = len(_finished(study))
-    console = errors() if progress else None
-    setups: tuple[Setup, ...] = ()
-    with live(console) as show:
-        tally = Tally(show, (trials - done) * len(run_seeds), "training" if trains else "discovery")
+    config, trains = replace(config, policies=(policy,)), any(OBJECTIVES[name].needs_training for name in names)
+    folder = files.check_folder(out)
+    files.check_own(folder, "search", journal.NAMES)
+    setup = set_up(config, data, recipe)
+    about = _identity(setup, ranges or {}, names, run_seeds, trains) | {"sampler_seed": sampler_seed}
+    console, before = errors() if progress else None, (setup,)
+    with journal.held(folder), live(console) as show:
+        study = journal.open_study(folder, [OBJECTIVES[name].direction for name in names], about)
+        there = study.user_attrs["seeds"]
+        new = [seed for seed in run_seeds if seed not in there]
+        lacking = journal.with_more(study, run_seeds)
+        done = len(journal.finished(study))
+        left = max(0, trials - done) * len(run_seeds) + len(lacking) * len(new)
+        tally = Tally(show, left, "training" if trains else "discovery")
+
+        def compute(points: list[dict[str, Any]], seeds: list[int]) -> Iterator[dict[str, np.ndarray]]:
+            """Values of each point for each seed, by objective."""
+            nonlocal before
+            design = make_design(setup.config, points, seeds, data, recipe, trains, like=before)
+            before = (setup, *design.setups)
+            found = _evaluate(design, names, tally, width)
+            return ({name: values[number] for name, values in found.items()} for number in range(len(points)))
+
+        for first in range(0, len(lacking), batch):
+            part = lacking[first : first + batch]
+            for trial, values in zip(part, compute([one.params for one in part], new), strict=True):
+                journal.keep_more(study, trial.number, new, values)
+        if new:
+            study = journal.grow(folder, study, names, there + new)
         while done < trials:
             asked = _ask(study, space, min(batch, trials - done), sampler_seed, done)
-            points = [trial.params for trial in asked]
-            design = make_design(config, points, run_seeds.tolist(), data, recipe, trains, like=setups)
-            setups = design.setups
-            _tell(study, asked, _evaluate(design, names, tally, width))
+            computed = compute([trial.params for trial in asked], study.user_attrs["seeds"])
+            for trial, values in zip(asked, computed, strict=True):
+                journal.tell(study, trial, values)
             done += len(asked)
-    results.save(trials_of(study), Path(out) / "results.zarr")
+        results.save(trials_of(study), folder / files.STORE)
     return study
+
+
+def _identity(
+    setup: Setup, ranges: Mapping[str, Range], objectives: Sequence[str], seeds: list[int], trains: bool
+) -> dict[str, Any]:
+    """What the trials of a search have in common; of what is sought, its range alone."""
+    choices = [
+        replace(setup.config, **{name: value})
+        for name, values in ranges.items()
+        if isinstance(values, Choice)
+        for value in values.values
+    ]
+    found = identify([setup.config, *choices], seeds, [setup.dataset], setup.recipe, TAKES_PART, trains=trains)
+    settings = {name: value for name, value in found.pop("config").items() if name not in ranges}
+    del found["axes"], found["dimensions"]
+    own = {"objectives": list(objectives), "ranges": {name: repr(one) for name, one in ranges.items()}}
+    return own | {"config": settings} | found

@@ -1,15 +1,23 @@
-from dataclasses import replace
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import fields, replace
 
 import numpy as np
+import optax
 import optuna
 import pytest
+import xarray
 
 import d2djax
-from d2djax import cli, results, search, tables
+from d2djax import cli, journal, results, runs, search, tables
 from d2djax.axes import Choice, LogUniform, Uniform
-from d2djax.search import OBJECTIVES, trials_of
+from d2djax.models import MLP
+from d2djax.objectives import OBJECTIVES, check_objectives
+from d2djax.search import trials_of
 
-RANGES = {"gamma": Uniform(0.0, 1.0), "alpha_outage": LogUniform(0.5, 8.0), "min_classes": Uniform(1, 4)}
+RANGES = {"gamma": Uniform(0.0, 1.0), "alpha_outage": LogUniform(0.5, 8.0), "num_sensitive_classes": Uniform(1, 4)}
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +52,7 @@ def test_trials_are_in_their_ranges(whole):
     assert len(trials) == 18
     for trial in trials:
         assert 0 <= trial.params["gamma"] <= 1 and 0.5 <= trial.params["alpha_outage"] <= 8
-        assert trial.params["min_classes"] in (1, 2, 3, 4)
+        assert trial.params["num_sensitive_classes"] in (1, 2, 3, 4)
         assert trial.value == pytest.approx(np.mean(trial.user_attrs["reward"]))
 
 
@@ -54,13 +62,13 @@ def test_a_trial_has_the_value_of_the_run_at_its_settings(whole, tiny_config, ti
         replace(tiny_config, policies=("rl",)), [best.params], 2, whole[0] / "again", data=tiny_dataset,
         training=False, progress=False,
     )  # fmt: skip
-    again = found["graph_reward"].isel(point=0, policy=0).mean("state").values
+    again = found["graph_reference_reward"].isel(point=0, policy=0).mean("state").values
     np.testing.assert_array_equal(again, np.float32(best.user_attrs["reward"]))
     assert best.value == max(trial.value for trial in finished(whole[1]))
 
 
 def test_later_trials_are_better_than_the_first(whole):
-    # The first ten are drawn at random; gamma and min_classes shift the reward by more than chance does.
+    # The first ten are drawn at random; gamma and num_sensitive_classes shift the reward by more than chance does.
     values = [trial.value for trial in finished(whole[1])]
     assert np.mean(values[12:]) > np.mean(values[:10])
 
@@ -124,7 +132,7 @@ def test_every_objective(tiny_config, tiny_dataset, tmp_path):
     expected = {
         "accuracy": run["accuracy"].mean("round"),
         "final_accuracy": run["accuracy"].isel(round=-1),
-        "reward": run["graph_reward"].mean("state"),
+        "reward": run["graph_reference_reward"].mean("state"),
         "energy": energy,
         "reliability": 1 - run["graph_outage"].mean("state"),
         "points_sent": run["points_moved"],
@@ -199,9 +207,200 @@ def test_another_search_is_refused(whole, seek):
         seek(whole[0], objectives=("reliability",))
     with pytest.raises(ValueError, match=r"another search is here \(ranges.gamma: .*high=1.0.*high=2.0"):
         seek(whole[0], ranges=RANGES | {"gamma": Uniform(0.0, 2.0)})
-    with pytest.raises(ValueError, match=r"another search is here \(seeds: 2 only now\)"):
-        seek(whole[0], seeds=3)
+    with pytest.raises(ValueError, match=r"another search is here \(seeds: 1 only there\)"):
+        seek(whole[0], seeds=1)
     assert len(finished(whole[1])) == 18
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"config": {"trust_probability": 0.5}}, "config.trust_probability: 0.75 there, 0.5 now"),
+        ({"recipe": d2djax.Recipe(MLP(5), client=lambda lr: optax.adam(lr))}, "recipe.client.name: .*sgd.* there"),
+        ({"sampler_seed": 1}, "sampler_seed: 0 there, 1 now"),
+        ({"data": {"class_names": ("a", "b", "c", "d", "f")}}, 'data.class_names: "e" only there, "f" only now'),
+    ],
+)
+def test_what_another_search_is_of_is_told(whole, seek, tiny_config, tiny_dataset, monkeypatch, change, message):
+    change = dict(change)
+    if "config" in change:
+        change["config"] = replace(tiny_config, **change["config"])
+    if "data" in change:
+        change["data"] = replace(tiny_dataset, **change["data"])
+    monkeypatch.setattr("d2djax.runs.map_runs", None)
+    journal = (whole[0] / "journal.log").read_bytes()
+    with pytest.raises(ValueError, match=f"another search is here .*{message}") as caught:
+        seek(whole[0], **change)
+    assert "\n" not in str(caught.value) and (whole[0] / "journal.log").read_bytes() == journal
+
+
+def test_other_data_are_another_search(whole, seek, tiny_dataset):
+    # One that trains reads the points.
+    with pytest.raises(ValueError, match="another search is here"):
+        seek(whole[0], objectives=("accuracy",), data=replace(tiny_dataset, x=255 - tiny_dataset.x))
+
+
+@pytest.fixture
+def computed(monkeypatch):
+    """Number of runs in each call that finds graphs."""
+    numbers, real = [], runs.map_runs
+
+    def count(function, shared, items, *arguments, **options):
+        if function is runs.graphs_of:
+            numbers.append(len(items["seed"]))
+        return real(function, shared, items, *arguments, **options)
+
+    monkeypatch.setattr(runs, "map_runs", count)
+    return numbers
+
+
+@pytest.fixture
+def copied(whole, tmp_path):
+    """A folder with the finished search of two seeds."""
+    shutil.copytree(whole[0], tmp_path / "search")
+    return tmp_path / "search"
+
+
+def test_more_seeds_are_computed_alone(whole, copied, seek, computed):
+    grown = seek(copied, seeds=4)
+    assert sum(computed) == 2 * 18 and grown.user_attrs["seeds"] == [0, 1, 2, 3]
+    assert proposals(grown) == proposals(whole[1])
+    for before, after in zip(finished(whole[1]), finished(grown), strict=True):
+        assert after.user_attrs["reward"][:2] == before.user_attrs["reward"]
+        assert after.value == np.mean(after.user_attrs["reward"]) and after.user_attrs["seeds_left"] == 4
+    saved = results.read(copied / "results.zarr")
+    assert saved.sizes["run"] == 4 and json.loads(saved.attrs["manifest"])["seeds"] == [0, 1, 2, 3]
+    # The new values are those of a search that has had these seeds from the start.
+    fresh = seek(copied.with_name("fresh"), seeds=4, trials=6)
+    for one, same in zip(finished(fresh), finished(grown), strict=False):
+        assert one.params == same.params and one.user_attrs["reward"] == same.user_attrs["reward"]
+    computed.clear()
+    seek(copied, seeds=4)
+    assert not computed
+    with pytest.raises(ValueError, match="seeds: 3 only there"):
+        seek(copied, seeds=3)
+
+
+def test_more_trials_and_more_seeds_after_a_stop(whole, copied, seek, computed, monkeypatch):
+    keep, kept = journal.keep_more, []
+
+    def stop(*arguments):
+        if len(kept) == 6:
+            raise KeyboardInterrupt
+        kept.append(keep(*arguments))
+
+    monkeypatch.setattr(journal, "keep_more", stop)
+    with pytest.raises(KeyboardInterrupt):
+        seek(copied, seeds=3)
+    # As before for whoever asks for the seeds that were there.
+    assert proposals(seek(copied)) == proposals(whole[1])
+    monkeypatch.setattr(journal, "keep_more", keep)
+    computed.clear()
+    grown = seek(copied, seeds=3, trials=20)
+    assert sum(computed) == 12 + 3 * 2 and len(finished(grown)) == 20
+    assert all(len(trial.user_attrs["reward"]) == 3 for trial in finished(grown))
+    assert proposals(grown)[:18] == proposals(whole[1])
+
+
+SECOND = """
+import sys
+from pathlib import Path
+from d2djax import journal
+with journal.held(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_second_process_is_told_who_works_here(copied, seek, tmp_path):
+    first = subprocess.Popen(
+        [sys.executable, "-c", SECOND, str(copied)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert first.stdout.readline() == "held\n"
+    before = (copied / "journal.log").read_bytes()
+    with pytest.raises(ValueError, match=f"process {first.pid} on .* works here; wait"):
+        seek(copied, trials=24)
+    assert (copied / "journal.log").read_bytes() == before
+    # The lock of one that was killed is free.
+    first.kill()
+    first.communicate()
+    assert len(finished(seek(copied))) == 18
+    assert not list(copied.glob("*.lock"))
+
+
+def test_a_full_disk_leaves_what_was_done(seek, tmp_path, monkeypatch):
+    backend, lines = optuna.storages.journal.JournalFileBackend, []
+    real = backend.append_logs
+
+    def full(self, logs):
+        lines.append(logs)
+        if len(lines) > 50:
+            raise OSError(28, "No space left on device")
+        real(self, logs)
+
+    monkeypatch.setattr(backend, "append_logs", full)
+    with pytest.raises(OSError, match="No space left"):
+        seek(tmp_path, trials=6)
+    monkeypatch.undo()
+    assert len(finished(seek(tmp_path, trials=6))) == 6
+
+
+def test_the_command_says_that_the_disk_is_full(tmp_path, monkeypatch, capsys):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(search, "search", full)
+    with pytest.raises(SystemExit) as caught:
+        cli.main(f"search --axis gamma=uniform:0:1 --out {tmp_path}".split())
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        f"d2djax: --out {tmp_path}: No space left on device; what is done stays, the same command goes on"
+    )
+
+
+def test_what_cannot_be_written_is_told_before_anything_is_computed(seek, tmp_path, computed, whole):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(ValueError, match="expected a folder"):
+        seek(tmp_path / "file")
+    results.save(xarray.Dataset({"x": 1}, attrs={"manifest": "{}"}), tmp_path / "run" / "results.zarr")
+    with pytest.raises(ValueError, match="the results of a run are here; choose another folder"):
+        seek(tmp_path / "run")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "journal.log").write_text("Dear diary")
+    with pytest.raises(ValueError, match="choose another folder"):
+        seek(tmp_path / "other")
+    assert (tmp_path / "other" / "journal.log").read_text() == "Dear diary" and not computed
+
+
+@pytest.mark.parametrize(
+    "name, searched",
+    [
+        ("reward", "reference_weights"),
+        ("reward", "min_classes"),
+        ("reward", "cluster_budget"),
+        ("energy", "rate"),
+        ("energy", "d2d_power"),
+        ("energy", "bandwidth"),
+        ("reliability", "transmit_power"),
+        ("accuracy", "evaluate_every"),
+    ],
+)
+def test_an_objective_must_not_contain_what_is_searched(name, searched):
+    with pytest.raises(ValueError, match=f"objective {name} must not contain .* formula has {searched}, so"):
+        check_objectives((name,), (searched, "learning_rate"))
+
+
+def test_objectives_that_may_be_searched():
+    assert check_objectives(("reward", "accuracy"), ("gamma", "alpha_outage", "learning_rate"))
+    names = {item.name for item in fields(d2djax.Config)}
+    assert all(set(one.contains) <= names for one in OBJECTIVES.values())
+
+
+def test_the_command_refuses_such_an_objective(capsys, tmp_path):
+    with pytest.raises(SystemExit) as caught:
+        cli.main(f"search --axis rate=uniform:1:2 --objective energy --out {tmp_path / 'new'}".split())
+    assert caught.value.code == 2 and not (tmp_path / "new").exists()
+    assert "objective energy must not contain what is searched" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_the_command_reads_its_axes(monkeypatch, capsys, tmp_path):

@@ -1,0 +1,195 @@
+"""The journal of a search: one study of Optuna on disk, whose trials are kept as soon as they are computed."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from d2djax import files, locks
+from d2djax.identity import differences
+from d2djax.objectives import OBJECTIVES, Direction
+from d2djax.progress import errors
+
+if TYPE_CHECKING:
+    import optuna
+
+# Values of a trial for each seed, by objective.
+Values = Mapping[str, Sequence[float] | np.ndarray]
+NAMES = (files.JOURNAL, files.STORE, "config.toml", "best.toml")
+
+
+@contextmanager
+def held(out: Path) -> Iterator[None]:
+    """Keeps other processes out of the folder of a search; the lock of a process that died is free.
+
+    Raises:
+        ValueError: another process works there; it is named.
+    """
+    with locks.working(out / f"{files.STORE}.lock", errors().print) as found:
+        others = found.others()
+        if others:
+            raise ValueError(f"{out}: {others[0]} works here; wait until it has finished, or choose another folder")
+        found.sit()
+        yield
+
+
+def _mend(journal: Path) -> None:
+    """Cuts a line that a stopped process left half-written: with it no part of the journal could be read."""
+    if journal.exists():
+        text = journal.read_bytes()
+        whole = text[: text.rfind(b"\n") + 1]
+        if whole != text:
+            files.write_bytes(journal, whole)
+
+
+def _study(journal: Path, directions: Sequence[Direction]) -> optuna.Study:
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    storage = JournalStorage(JournalFileBackend(str(journal)))
+    try:
+        # What is only read is not written to, also if it turns out to be another study.
+        return optuna.load_study(study_name="d2djax", storage=storage)
+    except KeyError:
+        return optuna.create_study(study_name="d2djax", storage=storage, directions=directions)
+
+
+def open_study(out: Path, directions: Sequence[Direction], about: Mapping[str, Any]) -> optuna.Study:
+    """Begins a study in `<out>/journal.log`, or goes on with the one that is there; `held` must be entered.
+
+    Args:
+        out: folder.
+        directions: of each objective, "maximize" or "minimize".
+        about: what the trials have in common, as plain JSON; kept with the study. Of its seeds there may be more
+            than before.
+
+    Raises:
+        ValueError: the study that is there is another one; what differs is named.
+    """
+    import optuna
+
+    journal = out / files.JOURNAL
+    _mend(journal)
+    study = _study(journal, directions)
+    there = {name: value for name, value in study.user_attrs.items() if not name.startswith(_MORE)}
+    if there:
+        fewer = sorted(set(there.get("seeds", [])) - set(about["seeds"]))
+        different = differences(there, about, () if fewer or "seeds" not in there else ("seeds",))
+        if different:
+            raise ValueError(f"{out}: another search is here ({different}); choose another folder")
+    for name, value in about.items():
+        if name not in there:
+            study.set_user_attr(name, value)
+    for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
+        # Left by a process that was stopped; only one process at a time is here.
+        study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+    return study
+
+
+def finished(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
+    """Trials that came to an end, well or not; not those that were stopped, which know no values."""
+    return [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished() and trial.user_attrs]
+
+
+def verdict(values: Values) -> list[float] | None:
+    """Mean of each objective over the seeds; none if a run diverged in one of them: the trial has failed.
+
+    The mean of the others would praise a setting under which only the easy networks come to an end.
+    """
+    means = [float(np.mean(one)) for one in values.values()]
+    return means if np.isfinite(means).all() else None
+
+
+def notes(values: Values) -> dict[str, Any]:
+    """What is kept with a trial: its values for each seed, and for how many seeds all of them count."""
+    left = np.isfinite(np.array(list(values.values()), float)).all(0)
+    return {name: [float(one) for one in given] for name, given in values.items()} | {"seeds_left": int(left.sum())}
+
+
+def tell(study: optuna.Study, trial: optuna.Trial, values: Values) -> None:
+    """Keeps the values of a trial, one for each seed."""
+    import optuna
+
+    for name, one in notes(values).items():
+        trial.set_user_attr(name, one)
+    means = verdict(values)
+    if means is None:
+        study.tell(trial, state=optuna.trial.TrialState.FAIL)
+    else:
+        study.tell(trial, means)
+
+
+# --- more seeds ---
+
+_MORE = "more of trial "
+
+
+def with_more(study: optuna.Study, seeds: Sequence[int]) -> list[optuna.trial.FrozenTrial]:
+    """The trials that lack some of these seeds."""
+    return [trial for trial in finished(study) if not _has(study, trial, seeds)]
+
+
+def _has(study: optuna.Study, trial: optuna.trial.FrozenTrial, seeds: Sequence[int]) -> bool:
+    kept = study.user_attrs.get(f"{_MORE}{trial.number}", {})
+    there = {int(seed) for one in kept.values() for seed in one}
+    return set(seeds) <= {*study.user_attrs["seeds"], *there}
+
+
+def keep_more(study: optuna.Study, number: int, seeds: Sequence[int], values: Values) -> None:
+    """Keeps what was computed for more seeds of a trial, until all trials have them; see `grow`."""
+    name = f"{_MORE}{number}"
+    kept = study.user_attrs.get(name, {})
+    for objective, given in values.items():
+        new = {str(seed): float(one) for seed, one in zip(seeds, given, strict=True)}
+        kept[objective] = kept.get(objective, {}) | new
+    study.set_user_attr(name, kept)
+
+
+def grow(out: Path, study: optuna.Study, objectives: Sequence[str], seeds: Sequence[int]) -> optuna.Study:
+    """Writes the journal anew, whole or not at all, with the values of all trials over more seeds.
+
+    A trial of Optuna that has ended cannot be changed, so the study is another one with the same trials.
+
+    Args:
+        out: folder.
+        study: every finished trial of it has all of the seeds.
+        objectives: their names.
+        seeds: first those that were there, in their order, then the new ones.
+
+    Returns:
+        The study that is there now.
+    """
+    import optuna
+
+    directions: list[Direction] = [OBJECTIVES[name].direction for name in objectives]
+    about = {name: one for name, one in study.user_attrs.items() if not name.startswith(_MORE)}
+    number_there = len(about["seeds"])
+    with files.replacing(out / files.JOURNAL) as new:
+        grown = _study(new, directions)
+        for name, value in (about | {"seeds": list(seeds)}).items():
+            grown.set_user_attr(name, value)
+        for trial in study.get_trials(deepcopy=False):
+            parts: dict[str, Any] = {"state": optuna.trial.TrialState.FAIL}
+            if trial.user_attrs:
+                more = study.user_attrs[f"{_MORE}{trial.number}"]
+                values = {
+                    name: trial.user_attrs[name] + [more[name][str(seed)] for seed in seeds[number_there:]]
+                    for name in objectives
+                }
+                means = verdict(values)
+                if means is not None:
+                    parts = {"state": optuna.trial.TrialState.COMPLETE, "values": means}
+                parts["user_attrs"] = notes(values)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+                grown.add_trial(
+                    optuna.trial.create_trial(params=trial.params, distributions=trial.distributions, **parts)
+                )
+    return _study(out / files.JOURNAL, directions)
