@@ -1,5 +1,33 @@
-"""`python -m d2djax` is the command line."""
+"""The process of the command line: Ctrl-C is answered from its first import to its last thread."""
 
-from d2djax.cli import main
+from __future__ import annotations
 
-main()
+import os
+import sys
+
+from d2djax import interrupts
+
+
+def main() -> None:
+    """Runs a command and ends the process with its exit code."""
+    interrupts.watch()
+    from d2djax import cli, terminal
+
+    if sys.stderr:
+        sys.stderr = terminal.Messages(sys.stderr)
+    code = 0
+    try:
+        with terminal.ends():
+            cli.main()
+            if sys.stdout:
+                sys.stdout.flush()
+    except SystemExit as end:
+        code = end.code
+    if code in (terminal.INTERRUPTED, terminal.BROKEN_PIPE):
+        # Programs that still compile in other threads cannot be stopped, and nobody waits for them.
+        os._exit(code)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,10 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from d2djax import files, interrupts, terminal
 from d2djax.arguments import axes, config_text, ranges_of, shard, with_config_file
 from d2djax.options import Download, Figure, Info, Report, Run, Search, Sweep
+from d2djax.terminal import show
 
 # What imports JAX is imported by the commands that need it: help and a refused option do not wait for it.
 
@@ -27,18 +31,6 @@ def machine_line(about: dict[str, Any]) -> str:
         f"d2djax {about['versions'].get('d2djax', '?')}, jax {about['versions']['jax']}, {about['backend']}: "
         f"{kinds}; {about['cores']} cores, {about['memory_gib']} GiB"
     )
-
-
-def _check_folder(folder: Path) -> None:
-    """Makes the folder for the results and writes to it, before any work is done for it."""
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"--out {folder}: expected a folder, found a file")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise ValueError(f"--out {folder}: {error.strerror or error}") from error
 
 
 def _start(require_gpu: bool) -> Console:
@@ -56,36 +48,87 @@ def _start(require_gpu: bool) -> Console:
         console.print(f"warning: {fallback}", style="yellow")
     if require_gpu and about["backend"] == "cpu":
         raise ValueError(f"--require-gpu: JAX found no GPU or TPU; {fallback or 'none is attached'}")
+    interrupts.work_begins()
     return console
+
+
+# What `run` leaves besides its pictures.
+RUN_FILES = (files.STORE, "config.toml", "manifest.json")
+
+
+@contextmanager
+def _going_on(out: Path) -> Iterator[None]:
+    """Errors of the system amid work that goes on where it was stopped."""
+    try:
+        yield
+    except OSError as error:
+        why = files.reason(error)
+        raise ValueError(f"--out {out}: {why}; what is done stays, the same command goes on") from error
 
 
 def run_command(command: Run) -> None:
     """Runs `d2djax run`."""
-    from d2djax.plotting import save_figures
-    from d2djax.results import save
+    from d2djax.plotting import PICTURES
     from d2djax.runs import check_seeds, run
     from d2djax.tables import cost_table, summary_table
     from d2djax.validation import validate
 
+    out = files.check_folder(command.out, "--out")
     check_seeds(command.seeds)
     config = validate(command.config)
-    _check_folder(command.out)
+    if files.check_own(out, "run", (*RUN_FILES, *PICTURES), "--out") and not command.overwrite:
+        raise ValueError(f"--out {out}: the results of a run are here; --overwrite replaces them")
     messages = _start(command.require_gpu)
     dataset = run(config, range(command.first_seed, command.first_seed + command.seeds))
-    save(dataset, command.out / "results.zarr")
-    (command.out / "config.toml").write_text(config_text(command.config))
-    manifest = json.loads(dataset.attrs["manifest"])
-    (command.out / "manifest.json").write_text(json.dumps(manifest, indent=2, sort_keys=True) + "\n")
-    out = Console(highlight=False, markup=False, soft_wrap=True)
-    out.print(summary_table(dataset))
+    place, pictures, failure = _save_run(dataset, config_text(command.config), out, PICTURES)
+    show(summary_table(dataset))
     if "none" in config.policies and len(config.policies) > 1:
-        out.print(cost_table(dataset))
+        show(cost_table(dataset))
     diverged = int((dataset["status"] > 0).sum())
     if diverged:
         messages.print(f"{diverged} of {dataset['status'].size} trainings diverged: see `status`", style="yellow")
-    pictures = save_figures(dataset, command.out)
-    out.print(f"{manifest['wall_seconds']} s; saved in {command.out}: results.zarr, config.toml, manifest.json")
-    out.print("figures: " + ", ".join(path.name for path in pictures))
+    if place:
+        seconds = json.loads(dataset.attrs["manifest"])["wall_seconds"]
+        show(f"{seconds} s; saved in {place}: {', '.join(RUN_FILES)}", f"figures: {', '.join(pictures) or 'none'}")
+    if failure:
+        where = f"the results are saved in {place}" if place else "the results are saved nowhere"
+        terminal.say(f"--out {command.out}: {failure}; {where}")
+        raise SystemExit(terminal.FAILED)
+
+
+def _save_run(dataset: Any, config: str, out: Path, old: Sequence[str]) -> tuple[Path | None, list[str], str]:
+    """Saves what a run found, somewhere else if the folder cannot take it any more.
+
+    Args:
+        dataset: the results.
+        config: settings as TOML.
+        out: the folder.
+        old: names of pictures of an earlier run, which would not belong to the new results.
+
+    Returns:
+        The folder, none if there was none; names of the pictures; why something could not be saved in `out`.
+    """
+    from d2djax.plotting import save_figures
+    from d2djax.results import save
+
+    manifest = json.dumps(json.loads(dataset.attrs["manifest"]), indent=2, sort_keys=True) + "\n"
+    failure = ""
+    for place in chain([out], files.spare_folders("d2djax-run-")):
+        try:
+            with files.filling(place, old) as new:
+                save(dataset, new / files.STORE)
+                files.write_text(new / "config.toml", config)
+                files.write_text(new / "manifest.json", manifest)
+        except (OSError, ValueError) as error:
+            failure = failure or files.reason(error)
+            continue
+        try:
+            with files.filling(place) as new:
+                pictures = [path.name for path in save_figures(dataset, new)]
+        except OSError as error:
+            return place, [], failure or f"pictures: {files.reason(error)}"
+        return place, pictures, failure
+    return None, [], failure
 
 
 def sweep_command(command: Sweep) -> None:
@@ -95,6 +138,8 @@ def sweep_command(command: Sweep) -> None:
     from d2djax.sweeps import sweep
     from d2djax.tables import diverged
 
+    out = files.check_folder(command.out, "--out")
+    files.check_own(out, "sweep", (files.STORE,), "--out")
     check_seeds(command.seeds)
     points = axes(command.axis, command.random, command.draw_seed)
     part = None if command.distributed else shard(command.shard)
@@ -104,15 +149,10 @@ def sweep_command(command: Sweep) -> None:
     if part:
         messages.print(f"shard {part[0]}/{part[1]}")
     seeds = range(command.first_seed, command.first_seed + command.seeds)
-    try:
-        found = sweep(command.config, points, seeds, command.out, training=command.training, shard=part)
-    except OSError as error:
-        why = error.strerror or error
-        raise ValueError(f"--out {command.out}: {why}; what is done stays, the same command goes on") from error
+    with _going_on(command.out):
+        found = sweep(command.config, points, seeds, out, training=command.training, shard=part)
     done = found["done"]
-    print(f"{int(done.sum()):,} of {done.size:,} runs are done; saved in {command.out / 'results.zarr'}")
-    for line in diverged(found):
-        print(line)
+    show(f"{int(done.sum()):,} of {done.size:,} runs are done; saved in {out / files.STORE}", *diverged(found))
 
 
 def search_command(command: Search) -> None:
@@ -124,26 +164,24 @@ def search_command(command: Search) -> None:
     from d2djax.search import search, trials_of
     from d2djax.tables import best_trials
 
+    out = files.check_folder(command.out, "--out")
+    files.check_own(out, "search", (files.JOURNAL, files.STORE), "--out")
     ranges = ranges_of(command.axis)
     _start(command.require_gpu)
-    try:
+    with _going_on(command.out):
         study = search(
             command.config,
             ranges,
             command.objective,
             command.trials,
             command.seeds,
-            command.out,
+            out,
             policy=command.policy,
             batch=command.batch,
             sampler_seed=command.sampler_seed,
         )
-    except OSError as error:
-        why = error.strerror or error
-        raise ValueError(f"--out {command.out}: {why}; what is done stays, the same command goes on") from error
-    out = Console(highlight=False, markup=False, soft_wrap=True)
-    out.print(best_trials(trials_of(study)))
-    out.print(f"saved in {command.out}: journal.log (optuna-dashboard opens it), results.zarr")
+    show(best_trials(trials_of(study)))
+    show(f"saved in {out}: journal.log (optuna-dashboard opens it), results.zarr")
 
 
 def figure_command(command: Figure) -> None:
@@ -154,43 +192,51 @@ def figure_command(command: Figure) -> None:
     names = check_names(command.names)
     if command.seeds < 0:
         raise ValueError(f"--seeds must be 0 or more; got {command.seeds}")
-    _check_folder(command.out)
+    out = files.check_folder(command.out, "--out")
+    written = [f"{command.size}/{name}{suffix}" for name in names for suffix in (".png", ".pdf", ".json")]
+    files.check_own(out, "figures", written, "--out")
     folders = {name: getattr(command, name) or None for name in ("radioml", "cifar10", "fashion_mnist")}
-    _start(command.require_gpu)
-    out = Console(highlight=False, markup=False, soft_wrap=True)
-    found = []
-    for picture, claims in draw(names, command.size, command.out, seeds=command.seeds or None, folders=folders):
-        out.print(f"{picture}, {picture.with_suffix('.pdf').name}, {picture.with_suffix('.json').name}")
-        found += claims
+    messages = _start(command.require_gpu)
+    lines, found = [], []
+    with _going_on(command.out):
+        for picture, claims in draw(names, command.size, out, seeds=command.seeds or None, folders=folders):
+            lines.append(f"{picture}, {picture.with_suffix('.pdf').name}, {picture.with_suffix('.json').name}")
+            messages.print(f"drawn: {picture}")
+            found += claims
+    show(*lines)
     if found:
-        out.print(claims_table(found))
+        show(claims_table(found))
     if command.size == "toy":
-        out.print("size toy: numbers mean nothing; images are patterns drawn in process")
+        show("size toy: numbers mean nothing; images are patterns drawn in process")
 
 
 def report_command(command: Report) -> None:
     """Runs `d2djax report`."""
-    from d2djax.report import report
+    from d2djax.report import check_page, report
     from d2djax.results import read
 
-    inner = command.store / "results.zarr"
+    page = check_page(command.out, "--out")
+    store = files.expand(command.store, "store")
+    store = store / files.STORE if (store / files.STORE).is_dir() else store
+    interrupts.work_begins()
     try:
-        found = read(inner if inner.is_dir() else command.store)
+        found = read(store)
     except OSError as error:
-        raise ValueError(str(error)) from error
+        raise ValueError(files.reason(error)) from error
     try:
-        page = report(found, command.out)
+        report(found, page)
     except OSError as error:
-        raise ValueError(f"--out {command.out}: {error.strerror or error}") from error
-    print(f"{page}: {page.stat().st_size / 1e6:.1f} MB")
+        raise ValueError(f"--out {command.out}: {files.reason(error)}") from error
+    show(f"{page}: {page.stat().st_size / 1e6:.1f} MB")
 
 
 def download_command(command: Download) -> None:
     """Runs `d2djax download`."""
     from d2djax.data import download
 
+    interrupts.work_begins()
     folder = download(command.name, command.data_dir, progressbar=True)
-    print(f"{command.name}: {folder}")
+    show(f"{command.name}: {folder}")
 
 
 def info_command(command: Info) -> None:
@@ -202,11 +248,10 @@ def info_command(command: Info) -> None:
     for name, value in machine.describe().items():
         text = "\n".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
         table.add_row(name, ", ".join(text) if isinstance(text, list) else str(text))
-    console = Console(highlight=False, markup=False)
-    console.print(table)
+    show(table)
     fallback = machine.silent_fallback()
     if fallback:
-        console.print(f"warning: {fallback}", style="yellow")
+        show(f"warning: {fallback}")
 
 
 COMMANDS = {
@@ -221,24 +266,23 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point of the command line; bad input ends with one line and exit code 2."""
+    """Runs a command; see `terminal.ends` for how it ends."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    try:
-        command = tyro.extras.subcommand_cli_from_dict(
-            {name: kind for name, (kind, _) in COMMANDS.items()},
-            prog="d2djax",
-            description="Reinforcement-learned device-to-device graphs for federated learning.",
-            args=with_config_file(given),
-            config=(tyro.conf.OmitArgPrefixes,),
-        )
-        for kind, function in COMMANDS.values():
-            if isinstance(command, kind):
-                function(command)
-    except ValueError as error:
-        print(f"d2djax: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
-    except KeyboardInterrupt:
-        if "d2djax.program" in sys.modules:
-            sys.modules["d2djax.program"].cancel()
-        print("d2djax: stopped; a sweep or a search goes on with the same command", file=sys.stderr)
-        raise SystemExit(130) from None
+    with_traceback = "--traceback" in given or os.environ.get("D2DJAX_TRACEBACK") == "1"
+    with terminal.ends(with_traceback):
+        try:
+            command = tyro.extras.subcommand_cli_from_dict(
+                {name: kind for name, (kind, _) in COMMANDS.items()},
+                prog="d2djax",
+                description="Reinforcement-learned device-to-device graphs for federated learning.",
+                args=with_config_file([word for word in given if word != "--traceback"]),
+                config=(tyro.conf.OmitArgPrefixes,),
+            )
+            for kind, function in COMMANDS.values():
+                if isinstance(command, kind):
+                    function(command)
+        except KeyboardInterrupt:
+            if "d2djax.program" in sys.modules:
+                sys.modules["d2djax.program"].cancel()
+            terminal.say("stopped; a sweep, a search or a figure goes on with the same command")
+            raise

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from d2djax import claims, drawings, studies
+from d2djax import claims, drawings, files, studies
 from d2djax.claims import Claim
 from d2djax.plotting import accuracy_curves
 
@@ -109,10 +109,11 @@ def draw(
         seeds_used = [int(seed) for seed in results[-1]["run"].values]
         numbers = {"title": drawing.title, "size": size, "seeds": seeds_used}
         numbers["claims"] = [asdict(one) for one in found]
-        picture.with_suffix(".json").write_text(json.dumps(numbers, indent=1) + "\n")
+        files.write_text(picture.with_suffix(".json"), json.dumps(numbers, indent=1) + "\n")
         yield picture, found
 
 
 def _save(figure: Figure, picture: Path) -> None:
     for suffix in (".png", ".pdf"):
-        figure.savefig(picture.with_suffix(suffix))
+        with files.replacing(picture.with_suffix(suffix)) as new:
+            figure.savefig(new, format=suffix[1:])

@@ -33,7 +33,7 @@ def expand(path: Place, name: str = "out") -> Path:
         # `resolve` follows links, and a name of its own is what a link would be hidden by.
         return place.resolve() if place.name in ("", "..") else place.parent.resolve() / place.name
     except (RuntimeError, OSError, ValueError) as error:
-        raise ValueError(f"{name} {str(path)!r}: {_reason(error)}") from error
+        raise ValueError(f"{name} {str(path)!r}: {reason(error)}") from error
 
 
 def check_folder(path: Place, name: str = "out") -> Path:
@@ -97,7 +97,8 @@ def _what(path: Path) -> str:
     return "a file" if path.is_file() else "a folder" if path.is_dir() else "a device or a pipe"
 
 
-def _reason(error: BaseException) -> str:
+def reason(error: BaseException) -> str:
+    """Why something failed, in the words of the system where it has any."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
@@ -107,7 +108,7 @@ def _named(place: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ValueError(f"{place}: {_reason(error)}") from error
+        raise ValueError(f"{place}: {reason(error)}") from error
 
 
 @contextmanager
@@ -206,7 +207,7 @@ def kind_of(path: Path) -> Kind:
         path: folder of a command, such as `results`, or its store, such as `results/results.zarr`.
 
     Returns:
-        "nothing" where there is nothing or an empty folder, "something else" for what is not d2djax's, or damaged.
+        "nothing" where there is nothing or an empty folder, "something else" for what is not d2djax's.
     """
     if not path.is_dir():
         return "nothing" if _what(path) == "nothing" else "something else"
@@ -216,7 +217,7 @@ def kind_of(path: Path) -> Kind:
     if (path / JOURNAL).exists():
         return "search" if _is_journal(path / JOURNAL) else "something else"
     store = path / STORE if (path / STORE).exists() else path
-    if (store / "zarr.json").is_file():
+    if store.suffix == ".zarr" or (store / "zarr.json").is_file():
         return _kind_of_store(store)
     sizes = [path, *(path / size for size in ("toy", "small", "paper"))]
     stores = [store for size in sizes for store in size.glob(f"*/{STORE}")]
@@ -263,12 +264,66 @@ def _is_journal(path: Path) -> bool:
 
 
 def _kind_of_store(store: Path) -> Kind:
+    # By its arrays first: whose it is can be seen of a damaged store too.
+    if (store / "status").is_dir():
+        return "sweep" if (store / "done").is_dir() else "run"
+    if (store / "trial").is_dir() and (store / "is_best").is_dir():
+        return "search"
     try:
-        about = json.loads((store / "zarr.json").read_text())["attributes"]
+        # Part of the results, which somebody saved by themselves.
+        return (
+            "run" if "manifest" in json.loads((store / "zarr.json").read_text())["attributes"] else "something else"
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return "something else"
-    if (store / "is_best").is_dir() and (store / "trial").is_dir():
-        return "search"
-    if "manifest" not in about:
-        return "something else"
-    return "sweep" if (store / "done").is_dir() else "run"
+
+
+@contextmanager
+def filling(folder: Path, old: Iterable[str] = ()) -> Iterator[Path]:
+    """Adds files and folders to a folder: yields where to make them, then moves all of them there.
+
+    All are on the disk before the first is moved. If making them fails, the folder is as it was before.
+
+    Args:
+        folder: see `check_folder`; it is made if it is missing.
+        old: names that an earlier result may have left; they are removed.
+
+    Raises:
+        OSError: something cannot be written.
+        ValueError: something of another sort has the name of what is moved, or of what is removed.
+    """
+    is_new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix="new.", suffix=".partial", dir=folder))
+    try:
+        yield temporary
+        sync(temporary)
+        made = [path.name for path in temporary.iterdir()]
+        for name in {*old} - {*made}:
+            _remove(folder / name)
+        for name in made:
+            with replacing(folder / name) as new:
+                os.replace(temporary / name, new)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        if is_new and not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def _remove(path: Path) -> None:
+    found = _what(path)
+    if found == "a folder":
+        shutil.rmtree(path)
+    elif found == "a file":
+        path.unlink()
+    elif found != "nothing":
+        raise ValueError(f"{path}: expected a file; found {found}, which is not removed")
+
+
+def spare_folders(prefix: str) -> Iterator[Path]:
+    """New folders for what cannot be written to where it should go: among temporary files, at home, here."""
+    for base in dict.fromkeys((Path(tempfile.gettempdir()), Path.home(), Path.cwd())):
+        try:
+            yield Path(tempfile.mkdtemp(prefix=prefix, dir=base))
+        except OSError:
+            continue

@@ -20,6 +20,7 @@ class Run:
         seeds: Number of runs; their seeds are first_seed, first_seed + 1, ...
         first_seed: Seed of the first run.
         out: Folder for results.zarr, config.toml, manifest.json and the figures.
+        overwrite: Replace the results of an earlier run that are there.
         require_gpu: Stop if JAX found no GPU or TPU.
     """
 
@@ -27,6 +28,7 @@ class Run:
     seeds: int = 4
     first_seed: int = 0
     out: Path = Path("results")
+    overwrite: bool = False
     require_gpu: bool = False
 
 

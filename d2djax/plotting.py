@@ -151,6 +151,10 @@ def graph(dataset: xarray.Dataset, *, policy: str = "rl", run: int = 0, state: i
     return figure
 
 
+# All that `save_figures` may write.
+PICTURES = ("accuracy.png", "graph.png", "reward.png")
+
+
 def save_figures(dataset: xarray.Dataset, folder: Path) -> list[Path]:
     """Saves as PNG the figures that a run has data for.
 

@@ -117,8 +117,8 @@ def page_data(results: xarray.Dataset) -> dict[str, Any]:
     }
 
 
-def check_page(out: str | Path) -> Path:
-    """Checks, before any work is done, that a page can be written.
+def check_page(out: str | Path, name: str = "out") -> Path:
+    """Checks, before any work is done, that a page can be written; `name` is that of the argument.
 
     Returns:
         Its path from the root.
@@ -126,11 +126,11 @@ def check_page(out: str | Path) -> Path:
     Raises:
         ValueError: something that is not a page of `report` is there, or it cannot be written.
     """
-    place = files.check_file(out)
+    place = files.check_file(out, name)
     if place.exists():
         with place.open("rb") as file:
             if b"<title>d2djax report</title>" not in file.read(1000):
-                raise ValueError(f"out {out}: there is a file here that is not a report; choose another name")
+                raise ValueError(f"{name} {out}: there is a file here that is not a report; choose another name")
     return place
 
 
@@ -153,6 +153,7 @@ def report(results: xarray.Dataset, out: str | Path = "report.html") -> Path:
         raise ValueError("report needs Plotly: pip install 'd2djax[plot]'") from None
     out = check_page(out)
     missing = [name for name in ("status", *digest.PLACES) if name not in results]
+    missing += ["the manifest"] * ("manifest" not in results.attrs)
     if missing:
         raise ValueError(f"results must be those of run or sweep; they lack {', '.join(missing)}")
     here = Path(__file__)

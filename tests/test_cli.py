@@ -1,8 +1,12 @@
+import errno
+import io
 import json
 import os
+import shutil
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import asdict, fields, replace
 from importlib import metadata
@@ -12,9 +16,10 @@ import jax
 import jax.monitoring
 import numpy as np
 import pytest
+import xarray
 
 import d2djax
-from d2djax import arguments, cli, machine, results
+from d2djax import arguments, batch, cli, machine, results, runs
 from d2djax.config import Config
 
 # The devices are fixed once JAX has started: a command in this process then leaves them to the other tests.
@@ -49,7 +54,7 @@ def no_cache(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
 
-class StartedError(Exception):
+class StartedError(BaseException):
     """Stands for the first compilation."""
 
 
@@ -58,8 +63,11 @@ def stops_before_compiling(monkeypatch):
     def start(*_, **__):
         raise StartedError
 
-    monkeypatch.setattr("d2djax.batch.map_runs", start)
-    monkeypatch.setattr("d2djax.runs.map_runs", start)
+    # Both are imported before one is replaced.
+    monkeypatch.setattr(runs, "map_runs", start)
+    monkeypatch.setattr(batch, "map_runs", start)
+    # Nothing may end to compile in the background of the next test.
+    monkeypatch.setattr("d2djax.program.start", lambda *_, **__: None)
 
 
 @pytest.fixture(scope="session")
@@ -482,3 +490,171 @@ def test_nothing_diverged(toy):
     folder, _, err = toy
     assert "diverged" not in err
     assert (results.read(folder / "results.zarr")["status"] == 0).all()
+
+
+# --- where results go ---
+
+
+def folder_of(path, kind):
+    """A folder as a command leaves it, as far as its kind goes."""
+    store = path / "results.zarr"
+    for name in {"run": ["status"], "sweep": ["status", "done"], "search": ["trial", "is_best"]}[kind]:
+        (store / name).mkdir(parents=True)
+    (store / "zarr.json").write_text(json.dumps({"attributes": {"manifest": "{}"}}))
+    if kind == "search":
+        (path / "journal.log").write_text('{"op_code": 0}\n')
+    return path
+
+
+COMMANDS = {
+    "run": ["run"],
+    "sweep": ["sweep", "--axis", "gamma=0,1"],
+    "search": ["search", "--axis", "gamma=uniform:0:1"],
+    "figure": ["figure", "2a"],
+}
+
+
+def everything_in(path):
+    return {str(one): one.is_file() and one.read_bytes() for one in path.rglob("*")}
+
+
+@pytest.mark.parametrize("there", ["run", "sweep", "search"])
+@pytest.mark.parametrize("command", list(COMMANDS))
+def test_results_of_another_command_stay(capsys, stops_before_compiling, tmp_path, command, there):
+    if command == there != "run":
+        return
+    out = folder_of(tmp_path / "out", there)
+    before = everything_in(tmp_path)
+    lines = refused(capsys, *COMMANDS[command], "--out", out)
+    assert len(lines) == 1
+    words = ["--overwrite replaces them"] if command == there else [there, "choose another folder"]
+    one_line(lines, f"--out {out}", *words)
+    assert everything_in(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "command, name",
+    [
+        *(("run", name) for name in ("accuracy.png", "config.toml", "results.zarr")),
+        ("figure", "toy/2a.png"),
+        ("sweep", "results.zarr"),
+        ("search", "journal.log"),
+    ],
+)
+def test_files_of_others_stay(capsys, stops_before_compiling, tmp_path, command, name):
+    mine = tmp_path / "out" / name
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    (tmp_path / "out" / "notes.txt").write_text("of no concern")
+    one_line(refused(capsys, *COMMANDS[command], "--out", tmp_path / "out"), mine, "choose another folder")
+    assert mine.read_text() == "mine"
+
+
+@pytest.mark.parametrize("command", list(COMMANDS))
+@pytest.mark.parametrize("out", ["/dev/null", "/proc/d2djax", "~nobody-of-this-name/x"])
+def test_folders_that_cannot_be_written_are_known_first(capsys, stops_before_compiling, command, out):
+    lines = refused(capsys, *COMMANDS[command], "--out", out)
+    assert len(lines) == 1
+    one_line(lines, "--out", out)
+
+
+def test_report_replaces_nothing_but_a_report(capsys, tmp_path):
+    (tmp_path / "mine.html").write_text("<title>mine</title>")
+    (tmp_path / "link.html").symlink_to(tmp_path / "mine.html")
+    places = {
+        "mine.html": "not a report",
+        "link.html": "found a link",
+        "/dev/null": "found a device",
+        ".": "a folder",
+    }
+    for out, words in places.items():
+        one_line(refused(capsys, "report", tmp_path, "-o", tmp_path / out), words)
+    assert (tmp_path / "mine.html").read_text() == "<title>mine</title>"
+    assert (tmp_path / "link.html").is_symlink() and not Path("/dev/null").is_file()
+
+
+def test_a_second_run_replaces_the_first_only_when_it_is_asked_to(toy, capsys, monkeypatch, tmp_path):
+    folder, _, _ = toy
+    found = results.read(folder / "results.zarr").load()
+    monkeypatch.setattr("d2djax.runs.run", lambda *_: found.sel(policy=["none", "uniform"]))
+    out = tmp_path / "~" / "out"
+    monkeypatch.setenv("HOME", str(tmp_path / "~"))
+    shutil.copytree(folder, out)
+    (out / "notes.txt").write_text("mine")
+    before = everything_in(out)
+    arguments = ["run", *map(str, TOY), "--policies", "none", "uniform", "--out", "~/out"]
+    one_line(refused(capsys, *arguments), out, "--overwrite")
+    assert everything_in(out) == before
+    cli.main([*arguments, "--overwrite"])
+    # Nothing of the run before is left beside: it had a graph and a reward.
+    names = ["accuracy.png", "config.toml", "manifest.json", "notes.txt", "results.zarr"]
+    assert sorted(one.name for one in out.iterdir()) == names
+    assert results.read(out / "results.zarr")["policy"].values.tolist() == ["none", "uniform"]
+
+
+@pytest.mark.parametrize("fails", ["always", "pictures"])
+def test_a_disk_that_is_full_in_the_end_loses_nothing(toy, capsys, monkeypatch, tmp_path, fails):
+    folder, _, _ = toy
+    found = results.read(folder / "results.zarr").load()
+    monkeypatch.setattr("d2djax.runs.run", lambda *_: found)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "spare"))
+    (tmp_path / "spare").mkdir()
+    out = tmp_path / "out"
+    replace_file = os.replace
+
+    def full(source, target):
+        if out in Path(target).parents and (fails == "always" or Path(target).suffix == ".png"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        replace_file(source, target)
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["run", *map(str, TOY), "--out", str(out)])
+    printed, err = capsys.readouterr()
+    assert caught.value.code == 1 and "Traceback" not in err and rows_of(printed)
+    last = err.splitlines()[-1]
+    assert last.startswith(f"d2djax: --out {out}: ") and "No space left on device" in last
+    place = out if fails == "pictures" else next((tmp_path / "spare").iterdir())
+    assert last.endswith(f"the results are saved in {place}")
+    xarray.testing.assert_identical(results.read(place / "results.zarr").load(), found)
+    assert (place / "config.toml").exists()
+    assert (place / "accuracy.png").exists() == (fails == "always")
+
+
+# --- damage ---
+
+
+def test_damaged_results_are_named(toy, capsys, tmp_path):
+    folder, _, _ = toy
+    store = shutil.copytree(folder, tmp_path / "out") / "results.zarr"
+    chunk = next(one for one in (store / "accuracy" / "c").rglob("*") if one.is_file())
+    chunk.write_bytes(b"not what it was")
+    one_line(refused(capsys, "report", tmp_path / "out"), store / "accuracy", "damaged")
+    (store / "zarr.json").write_text("{")
+    one_line(refused(capsys, "report", tmp_path / "out"), store, "damaged")
+    (store / "zarr.json").unlink()
+    one_line(refused(capsys, "report", tmp_path / "out"), store / "zarr.json", "missing")
+    shutil.rmtree(store)
+    one_line(refused(capsys, "report", tmp_path / "out"), tmp_path / "out", "no results here")
+    assert not Path("report.html").exists()
+
+
+def test_results_without_a_manifest_are_no_report(toy, capsys, tmp_path):
+    folder, _, _ = toy
+    found = results.read(folder / "results.zarr").load()
+    found.attrs = {}
+    results.save(found, tmp_path / "results.zarr")
+    one_line(refused(capsys, "report", tmp_path), "lack the manifest")
+
+
+def test_signs_that_the_output_lacks_lose_nothing(toy, monkeypatch, tmp_path):
+    folder, _, _ = toy
+    found = results.read(folder / "results.zarr").load()
+    monkeypatch.setattr("d2djax.runs.run", lambda *_: found)
+    stream = io.TextIOWrapper(io.BytesIO(), "ascii")
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", stream)
+        cli.main(["run", *map(str, TOY), "--out", str(tmp_path / "out")])
+    text = stream.buffer.getvalue().decode("ascii")
+    assert "+-" in text and rows_of(text)
+    assert (tmp_path / "out" / "graph.png").exists()

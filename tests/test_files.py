@@ -232,7 +232,7 @@ def make(folder, kind):
         make(folder / "toy" / "radioml", "sweep")
         (folder / "toy" / "2a.png").write_bytes(b"")
     if kind == "damaged":
-        store.mkdir(parents=True)
+        (store / "status").mkdir(parents=True)
         (store / "zarr.json").write_text("{")
     if kind == "photographs":
         folder.mkdir()
@@ -255,7 +255,7 @@ def make(folder, kind):
         ("stopped search", "search"),
         ("figures", "figures"),
         ("saved", "something else"),
-        ("damaged", "something else"),
+        ("damaged", "run"),
         ("log of somebody", "something else"),
         ("photographs", "something else"),
     ],

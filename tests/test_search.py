@@ -408,13 +408,13 @@ def test_the_command_reads_its_axes(monkeypatch, capsys, tmp_path):
 
     def stop(config, ranges, objectives, trials, seeds, out, **options):
         seen.update(ranges=ranges, objectives=objectives, trials=trials, out=out, **options)
-        raise ValueError("far enough")
+        raise OSError("far enough")
 
     monkeypatch.setattr("d2djax.search.search", stop)
     line = "search --axis gamma=uniform:0:1 --axis alpha-outage=log:0.1:10 --axis num_devices=10,25 --trials 8"
     with pytest.raises(SystemExit):
         cli.main([*line.split(), "--objective", "accuracy", "energy", "--out", str(tmp_path)])
-    assert capsys.readouterr().err.splitlines()[-1] == "d2djax: far enough"
+    assert capsys.readouterr().err.splitlines()[-1].startswith(f"d2djax: --out {tmp_path}: far enough; ")
     assert seen["ranges"] == {
         "gamma": Uniform(0.0, 1.0),
         "alpha_outage": LogUniform(0.1, 10.0),
