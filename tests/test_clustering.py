@@ -1,9 +1,12 @@
+import time
+
 import jax
 import numpy as np
 import oracle
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 from strategies import distinct_outages, first_appearance, outages
@@ -159,3 +162,38 @@ def test_vmap_over_networks_and_thresholds():
     labels = jax.jit(jax.vmap(clustering.reliable_clusters))(outage, alpha)
     expected = [scipy_clusters(one, cut) for one, cut in zip(outage, alpha, strict=True)]
     np.testing.assert_array_equal(labels, expected)
+
+
+# Few levels, with dead links among them: nearly every merger is a choice among equal distances.
+@settings(deadline=None, max_examples=60)
+@given(arrays(np.int32, (2, 12, 12), elements=st.integers(0, 4)), st.integers(0, 4))
+def test_of_equal_distances_the_smallest_devices_join_first(levels, alpha):
+    outage = (levels / 4 * ~np.eye(12, dtype=bool)).astype(np.float32)
+    np.testing.assert_array_equal(clusters_of(outage, alpha / 4), oracle.reliable_clusters(outage, alpha / 4))
+
+
+@pytest.mark.parametrize("num_levels", [1, 2, 6, 30])
+def test_ties_in_larger_networks(num_levels):
+    rng = np.random.default_rng(num_levels)
+    for alpha in (0.0, 0.45, 0.95):
+        outage = rng.integers(0, num_levels + 1, (40, 40)) / num_levels * ~np.eye(40, dtype=bool)
+        outage = np.where(rng.random(outage.shape) < 0.02, 1.0, outage).astype(np.float32)
+        np.testing.assert_array_equal(clusters_of(outage, alpha), oracle.reliable_clusters(outage, alpha))
+
+
+@pytest.mark.parametrize("kind", ["field", "all equal", "one by one"])
+def test_two_thousand_devices_take_no_cubic_time(kind):
+    # Seconds of the processor, whatever else it does; a search over all pairs for each merger takes above 10.
+    size = 2000
+    device = np.arange(size)
+    outage = {
+        "field": lambda: field(0, 1, 10).repeat(size // 10, axis=1).repeat(size // 10, axis=2)[0],
+        "all equal": lambda: np.full((size, size), 0.25),
+        # Each device is nearest to the one before it, so that whatever joins changes the next one's distance.
+        "one by one": lambda: 1.0 - 0.5 * np.maximum(device[:, None], device) / size,
+    }[kind]()
+    outage = np.asarray(outage * (device[:, None] != device), np.float32)
+    program = clusters_of.lower(outage, 0.9).compile()
+    started = time.process_time()
+    jax.block_until_ready(program(outage, 0.9))
+    assert time.process_time() - started < 3
