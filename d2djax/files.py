@@ -271,9 +271,9 @@ def _kind_of_store(store: Path) -> Kind:
         return "search"
     try:
         # Part of the results, which somebody saved by themselves.
-        return (
-            "run" if "manifest" in json.loads((store / "zarr.json").read_text())["attributes"] else "something else"
-        )
+        if "manifest" in json.loads((store / "zarr.json").read_text())["attributes"]:
+            return "sweep" if (store / "done").is_dir() else "run"
+        return "something else"
     except (OSError, ValueError, KeyError, TypeError):
         return "something else"
 

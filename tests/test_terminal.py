@@ -198,7 +198,10 @@ def test_an_output_that_is_full():
 # Stands for a program that compiles: a wait in another thread, which no Ctrl-C ends.
 COMPILES = """
 import sys, threading, time
+import signal
 from d2djax import cli, interrupts
+# Tests that run in the background hand an ignored Ctrl-C on to their children.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def run(_):
     interrupts.work_begins()
@@ -229,7 +232,8 @@ def test_stopping_while_it_compiles(presses):
 
 @pytest.mark.parametrize("delay", [0.05, 0.3, 0.6, 1.2])
 def test_stopping_during_imports(delay):
-    code = "from d2djax.__main__ import main\nimport sys\nsys.argv = ['d2djax', 'info']\n"
+    code = "import signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    code += "from d2djax.__main__ import main\nsys.argv = ['d2djax', 'info']\n"
     code += "print('in', flush=True)\nmain()"
     process = subprocess.Popen(
         [sys.executable, "-c", code], env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
