@@ -135,7 +135,7 @@ def replacing(path: Path, *, keep: bool = False) -> Iterator[Path]:
             _rename_to_nothing(new, path)
         else:
             _replace(new, path, old)
-        _sync_one(path.parent)
+        sync_one(path.parent)
     finally:
         # Never the earlier version, should it be impossible to put it back.
         if path.exists() or not old.exists():
@@ -180,13 +180,14 @@ def sync(path: Path) -> None:
     if path.is_dir():
         for folder, _, names in os.walk(path, topdown=False):
             for name in names:
-                _sync_one(Path(folder, name))
-            _sync_one(Path(folder))
+                sync_one(Path(folder, name))
+            sync_one(Path(folder))
     else:
-        _sync_one(path)
+        sync_one(path)
 
 
-def _sync_one(path: Path) -> None:
+def sync_one(path: Path) -> None:
+    """Waits until one file, or the names in a folder but not what is in them, is on the disk."""
     if os.name == "nt" and path.is_dir():
         return
     handle = os.open(path, os.O_RDONLY)

@@ -225,7 +225,8 @@ class Store:
 
     def _sync(self, chunks: list[Path]) -> None:
         """Waits until chunks are on the disk: all at once, since each of them waits for the disk."""
-        list(self._pool.map(files.sync, [*chunks, *(file.parent for file in chunks)]))
+        # Of their folders the names alone: other processes are writing the other files there.
+        list(self._pool.map(files.sync_one, [*chunks, *(file.parent for file in chunks)]))
 
     def faults(self, region: Region) -> list[Path]:
         """Files of a chunk that are damaged, or missing although a run of it is done."""

@@ -294,3 +294,11 @@ def test_files_of_others_are_not_written_over(tmp_path):
     (tmp_path / "run" / "graph.png").symlink_to(tmp_path / "out" / "cat.png")
     with pytest.raises(ValueError, match=r"graph\.png: a link is here"):
         files.check_own(tmp_path / "run", "run", ["graph.png"])
+
+
+def test_waiting_for_a_folder_waits_for_no_file_in_it(tmp_path):
+    # What another process has half-written may be renamed between listing and opening: like a link to nothing.
+    (tmp_path / "c.0.partial").symlink_to(tmp_path / "gone")
+    files.sync_one(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        files.sync(tmp_path)
