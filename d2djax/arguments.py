@@ -161,7 +161,24 @@ def shard(text: str) -> tuple[int, int] | None:
                 f"the {count} tasks of Slurm's array are not every one from {first} to {last}; give --shard"
             )
         return (slurm["ARRAY_TASK_ID"] - first) // step + 1, count
-    return (slurm["PROCID"] + 1, slurm["NTASKS"]) if slurm["NTASKS"] > 1 else None
+    count = slurm["STEP_NUM_TASKS"] or slurm["NTASKS"]
+    return (slurm["PROCID"] + 1, count) if count > 1 and _is_started_by_srun() else None
+
+
+def _is_started_by_srun() -> bool:
+    """Only srun starts tasks: a batch script knows their number, too, and is task 0, but runs alone."""
+    text = os.environ.get("SLURM_STEP_ID") or os.environ.get("SLURM_STEPID") or ""
+    return text.isdecimal() and int(text) < FIRST_STEP_WITHOUT_SRUN
+
+
+def slurm_note() -> str | None:
+    """One line where Slurm gave several tasks, and this process is not one of them, else none."""
+    count = _from_slurm("NTASKS")
+    if count < 2 or _is_started_by_srun() or _from_slurm("ARRAY_TASK_COUNT") > 1:
+        return None
+    return (
+        f"Slurm gave this job {count} tasks, but srun did not start this process: it computes all parts by itself"
+    )
 
 
 def _from_slurm(name: str) -> int:
@@ -173,5 +190,7 @@ def _from_slurm(name: str) -> int:
 
 SLURM = (
     *("ARRAY_TASK_COUNT", "ARRAY_TASK_ID", "ARRAY_TASK_MIN", "ARRAY_TASK_MAX", "ARRAY_TASK_STEP"),
-    *("NTASKS", "PROCID"),
+    *("NTASKS", "STEP_NUM_TASKS", "PROCID"),
 )
+# The largest numbers stand for batch scripts, interactive shells and the like.
+FIRST_STEP_WITHOUT_SRUN = 2**32 - 100

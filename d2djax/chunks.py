@@ -97,14 +97,15 @@ class Chunks:
         self._store, self._held, self._asked = found, held, asked
         self._regions = found.layout.regions()
         self._at: tuple[int, np.ndarray] | None = None
-        numbers = range(len(self._regions))[part[0] :: part[1]]
-        missing = {number: int(self._missing(number).sum()) for number in numbers}
+        self._numbers = range(len(self._regions))[part[0] :: part[1]]
+        missing = {number: int(self._missing(number).sum()) for number in self._numbers}
         self.left = {number: runs for number, runs in missing.items() if runs}
 
     def sizes(self) -> np.ndarray:
-        """Runs that are asked for, their chunks, runs and chunks that are left, runs of the largest chunk."""
+        """Of this shard: runs asked for, their chunks, runs and chunks left. Of all: runs of the largest chunk."""
         asked = [int((self._asked[region] >= 0).sum()) for region in self._regions]
-        return np.array([sum(asked), np.count_nonzero(asked), sum(self.left.values()), len(self.left), max(asked)])
+        own = [asked[number] for number in self._numbers]
+        return np.array([sum(own), np.count_nonzero(own), sum(self.left.values()), len(self.left), max(asked)])
 
     def _missing(self, number: int) -> np.ndarray:
         """Runs of a chunk that are asked for and not done, bool in its shape."""

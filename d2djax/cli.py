@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from d2djax import files, interrupts, terminal
-from d2djax.arguments import axes, config_text, ranges_of, shard, with_config_file
+from d2djax.arguments import axes, config_text, ranges_of, shard, slurm_note, with_config_file
 from d2djax.options import Download, Figure, Info, Report, Run, Search, Sweep
 from d2djax.terminal import show
 
@@ -41,8 +41,11 @@ def _start(require_gpu: bool) -> Console:
     console = errors()
     machine.use_all_cores()
     machine.use_compilation_cache()
+    machine.start()
     about = machine.describe()
     console.print(machine_line(about))
+    for warning in terminal.unknown_variables():
+        console.print(f"warning: {warning}", style="yellow")
     fallback = machine.silent_fallback()
     if fallback:
         console.print(f"warning: {fallback}", style="yellow")
@@ -148,6 +151,8 @@ def sweep_command(command: Sweep) -> None:
     messages = _start(command.require_gpu)
     if part:
         messages.print(f"shard {part[0]}/{part[1]}")
+    elif not command.distributed and (note := slurm_note()):
+        messages.print(f"note: {note}")
     seeds = range(command.first_seed, command.first_seed + command.seeds)
     with _going_on(command.out):
         found = sweep(command.config, points, seeds, out, training=command.training, shard=part)
@@ -160,7 +165,7 @@ def search_command(command: Search) -> None:
     try:
         import optuna  # noqa: F401
     except ImportError:
-        raise ValueError("search needs Optuna: pip install 'd2djax[tune]'") from None
+        raise ValueError("search needs Optuna: in the clone, pip install '.[tune]'") from None
     from d2djax.search import search, trials_of
     from d2djax.tables import best_trials
 
@@ -244,6 +249,7 @@ def info_command(command: Info) -> None:
     from d2djax import machine
 
     machine.use_all_cores()
+    machine.start()
     table = Table(show_header=False)
     for name, value in machine.describe().items():
         text = "\n".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value

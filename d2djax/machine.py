@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import math
 import os
 import platform
 import resource
@@ -18,8 +19,41 @@ _PACKAGES = ("d2djax", "jax", "jaxlib", "flax", "optax", "numpy", "xarray", "zar
 
 
 def num_cores() -> int:
-    """Cores that this process may use (its affinity, not the size of the host)."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Cores that this process may use: its affinity and, in a container, its share of time, at least 1."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, int(min(allowed, _share_of_cores())))
+
+
+CGROUPS = Path("/sys/fs/cgroup")
+
+
+def _share_of_cores() -> float:
+    """Cores' worth of time that Linux allows this process, by its control group and those around it."""
+    shares = [math.inf]
+    for folder in _control_groups():
+        for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
+            try:
+                quota, period = " ".join((folder / name).read_text() for name in names).split()
+                # No limit: "max", or -1 in older kernels.
+                shares += [int(quota) / int(period)] * (quota != "max" and int(quota) > 0)
+            except (OSError, ValueError):
+                continue
+    return min(shares)
+
+
+def _control_groups() -> list[Path]:
+    """Folders of the control groups of this process, as far as they can be seen."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    found = [CGROUPS, CGROUPS / "cpu"]
+    for _, names, place in (line.split(":", 2) for line in lines):
+        if not names or "cpu" in names.split(","):
+            base = CGROUPS / "cpu" if names else CGROUPS
+            inside = Path(place.lstrip("/"))
+            found += [base / one for one in (inside, *inside.parents)]
+    return list(dict.fromkeys(found))
 
 
 def memory_bytes() -> int:
@@ -51,6 +85,21 @@ def use_all_cores() -> None:
     except RuntimeError:
         # JAX has started: its devices are fixed, and one device still computes the same.
         return
+
+
+def start() -> None:
+    """Starts JAX on the devices that it is to use.
+
+    Raises:
+        ValueError: there is none of the kind that `JAX_PLATFORMS` names.
+    """
+    try:
+        jax.devices()
+    except (RuntimeError, AssertionError) as error:
+        asked = jax.config.jax_platforms
+        # JAX says nothing at all where a GPU is asked for and there is none.
+        why = str(error).partition("\n")[0] or "there is no such device here"
+        raise ValueError(f"JAX_PLATFORMS={asked}: {why}" if asked else f"JAX does not start: {why}") from error
 
 
 def join_processes(coordinator: str = "", count: int = 0, number: int = -1) -> None:
@@ -115,9 +164,10 @@ def silent_fallback() -> str | None:
     if jax.default_backend() != "cpu":
         return None
     if Path("/proc/driver/nvidia/version").exists() or Path("/dev/nvidia0").exists():
-        return "this machine has an NVIDIA GPU, but JAX runs on the CPU: pip install 'd2djax[cuda12]' or [cuda13]"
+        install = "in the clone, pip install '.[cuda12]' or '.[cuda13]'"
+        return f"this machine has an NVIDIA GPU, but JAX runs on the CPU: {install}"
     if Path("/dev/accel0").exists():
-        return "this machine has a TPU, but JAX runs on the CPU: pip install 'd2djax[tpu]'"
+        return "this machine has a TPU, but JAX runs on the CPU: in the clone, pip install '.[tpu]'"
     return None
 
 

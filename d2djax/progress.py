@@ -31,8 +31,14 @@ def errors() -> Console:
 
 
 def clock(seconds: float) -> str:
-    """Seconds as `m:ss`."""
-    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+    """Seconds as `m:ss`, or `h:mm:ss` from an hour on."""
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d}"
+
+
+def plural(number: int, name: str) -> str:
+    """A number of things: "1 run", "1,344 runs"."""
+    return f"{number:,} {name}{'' if number == 1 else 's'}"
 
 
 def _rate(value: float) -> str:
@@ -59,7 +65,7 @@ def _bar(console: Console, name: str, total: int) -> Iterator[Advance]:
 def _lines(console: Console, name: str, total: int) -> Iterator[Advance]:
     start = time.monotonic()
     done, last = 0, start
-    console.print(f"{name}: 0/{total}, compiling")
+    console.print(f"{name}: 0/{total:,}, compiling")
 
     def advance(more: int) -> None:
         nonlocal done, last
@@ -68,7 +74,7 @@ def _lines(console: Console, name: str, total: int) -> Iterator[Advance]:
         if done < total and now - last < SECONDS_BETWEEN_LINES:
             return
         last, left = now, (now - start) / done * (total - done)
-        console.print(f"{name}: {done}/{total}, {clock(now - start)} elapsed, {clock(left)} left")
+        console.print(f"{name}: {done:,}/{total:,}, {clock(now - start)} elapsed, {clock(left)} left")
 
     yield advance
 
@@ -112,7 +118,8 @@ class Tally:
 
     Attributes:
         show: called with the share of the work that is done, for `str(tally)` to be shown; see `live`.
-        total: runs of the sweep that are left to do at its start.
+        total: runs that are left to do here, of which `done` are finished.
+        whole: all runs that are asked for, those included that were done before or that others do.
         heavy: the stage by which the progress within a chunk is measured.
         done: runs of finished chunks.
         diverged: runs among them with a policy that left the finite numbers.
@@ -121,6 +128,7 @@ class Tally:
 
     show: Callable[[Tally, float], None]
     total: int
+    whole: int
     heavy: str
     done: int = 0
     diverged: int = 0
@@ -161,7 +169,7 @@ class Tally:
         now, done = time.monotonic(), self.done + self._part
         since, before, work = self._first or (now, done, self.work)
         seconds = max(now - since, 1e-9)
-        parts = [f"{int(done):,}/{self.total:,} runs"]
+        parts = [f"{self.whole - self.total + int(done):,}/{plural(self.whole, 'run')}"]
         if done > before:
             parts += [f"{_rate((done - before) / seconds)} runs/s"]
             parts += [f"{_rate((n - work.get(kind, 0)) / seconds)} {kind}/s" for kind, n in self.work.items()]
@@ -172,7 +180,7 @@ class Tally:
         return ", ".join(parts)
 
     def _show(self) -> None:
-        self.show(self, (self.done + self._part) / max(1, self.total))
+        self.show(self, 1 - (self.total - self.done - self._part) / max(1, self.whole))
 
 
 @contextmanager

@@ -150,7 +150,7 @@ def report(results: xarray.Dataset, out: str | Path = "report.html") -> Path:
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:
-        raise ValueError("report needs Plotly: pip install 'd2djax[plot]'") from None
+        raise ValueError("report needs Plotly: in the clone, pip install '.[plot]'") from None
     out = check_page(out)
     missing = [name for name in ("status", *digest.PLACES) if name not in results]
     missing += ["the manifest"] * ("manifest" not in results.attrs)

@@ -167,7 +167,8 @@ def search(
         lacking = journal.with_more(study, run_seeds)
         done = len(journal.finished(study))
         left = max(0, trials - done) * len(run_seeds) + len(lacking) * len(new)
-        tally = Tally(show, left, "training" if trains else "discovery")
+        whole = max(trials, done) * len(run_seeds)
+        tally = Tally(show, left, whole, "training" if trains else "discovery")
 
         def compute(points: list[dict[str, Any]], seeds: list[int]) -> Iterator[dict[str, np.ndarray]]:
             """Values of each point for each seed, by objective."""

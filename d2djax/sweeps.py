@@ -19,7 +19,7 @@ from d2djax.config import Config
 from d2djax.data import Dataset
 from d2djax.design import Design, lay_out_store, make_design, manifest_of
 from d2djax.federated import Recipe
-from d2djax.progress import Stage, Tally, announcer, errors, live
+from d2djax.progress import Stage, Tally, announcer, errors, live, plural
 from d2djax.runs import Setup
 
 if TYPE_CHECKING:
@@ -134,10 +134,11 @@ def _fill(design: Design, width: int | None, console: Console | None, prepare: C
 
     asked, num_chunks, total, num_left, most = _agree(opened, 5)
     if console:
-        console.print(f"{asked:,} runs in {num_chunks} chunks; left to do here: {total:,} in {num_left}")
+        chunked = f"{plural(int(asked), 'run')} in {plural(int(num_chunks), 'chunk')}"
+        console.print(f"{chunked}; left to do here: {total:,} in {num_left:,}")
     announce = announcer(console)
     with live(console) as show:
-        tally = Tally(show, int(total), "training" if design.trains else "discovery")
+        tally = Tally(show, int(total), int(asked), "training" if design.trains else "discovery")
         # Numbers from 1, since 0 is none.
         while (row := _agree(taken, int(most))).any():
             points, runs = np.divmod(row[row > 0] - 1, len(design.seeds))

@@ -9,6 +9,7 @@ import numpy as np
 from rich.table import Table
 
 from d2djax.claims import Claim
+from d2djax.progress import plural
 from d2djax.statistics import cost_to_accuracy, interval, mean_accuracy, paired_differences, ratio_to
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def summary_table(dataset: xarray.Dataset) -> Table:
     final = dataset["accuracy"].isel(round=-1)
     policies = [str(name) for name in dataset["policy"].values]
     differences = paired_differences(curves) if "none" in policies else None
-    table = Table(title=f"{dataset.sizes['run']} seeds: mean and 95 % confidence interval")
+    table = Table(title=f"{plural(dataset.sizes['run'], 'seed')}: mean and 95 % confidence interval")
     for heading in (
         "policy",
         "final accuracy",
@@ -102,7 +103,9 @@ def best_trials(trials: xarray.Dataset) -> Table:
     best = trials.isel(trial=np.flatnonzero(trials["is_best"].values))
     objectives = [str(name) for name, one in trials.data_vars.items() if "run" in one.dims]
     settings = [str(name) for name in trials.coords if name not in ("trial", "run")]
-    table = Table(title=f"best of {trials.sizes['trial']} trials, means over {trials.sizes['run']} seeds")
+    table = Table(
+        title=f"best of {plural(trials.sizes['trial'], 'trial')}, means over {plural(trials.sizes['run'], 'seed')}"
+    )
     for heading in ("trial", *objectives, *settings):
         table.add_column(heading, justify="right")
     for number in best["trial"].values:
@@ -124,7 +127,9 @@ def diverged(dataset: xarray.Dataset) -> list[str]:
     for number in order[:MOST_LINES]:
         one = counts.isel(at=int(number))
         where = ", ".join(f"{name}={one[name].item()}" for name in settings)
-        lines.append(f"diverged: {int(one)} of {dataset.sizes['run']} runs{f' at {where}' if where else ''}")
+        lines.append(
+            f"diverged: {int(one)} of {plural(dataset.sizes['run'], 'run')}{f' at {where}' if where else ''}"
+        )
     if len(order) > MOST_LINES:
         lines.append(f"diverged: runs at {len(order) - MOST_LINES} more points, see `status`")
     return lines

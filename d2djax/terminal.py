@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import difflib
 import dis
 import io
 import os
@@ -140,6 +141,19 @@ def let_go(stream: TextIO) -> None:
         os.close(nowhere)
     except (OSError, ValueError, AttributeError):
         return
+
+
+VARIABLES = ("D2DJAX_CACHE", "D2DJAX_DATA", "D2DJAX_TRACEBACK")
+
+
+def unknown_variables() -> list[str]:
+    """A line for each variable of the environment that is misspelt."""
+    lines = []
+    for name in sorted(os.environ):
+        if name.startswith("D2DJAX_") and name not in VARIABLES:
+            close = difflib.get_close_matches(name, VARIABLES, n=1, cutoff=0.7)
+            lines.append(f"{name} has no meaning{f'; did you mean {close[0]}?' if close else ''}")
+    return lines
 
 
 @contextmanager

@@ -90,7 +90,12 @@ SLURM = [
     ({"ARRAY_TASK_ID": 16, "ARRAY_TASK_COUNT": 16, "ARRAY_TASK_MIN": 1, "ARRAY_TASK_STEP": 1}, (16, 16)),
     ({"ARRAY_TASK_ID": 12, "ARRAY_TASK_COUNT": 3, "ARRAY_TASK_MIN": 4, "ARRAY_TASK_STEP": 4}, (3, 3)),
     ({"ARRAY_TASK_ID": 3, "ARRAY_TASK_COUNT": 4, "ARRAY_TASK_MIN": 0, "NTASKS": 1, "PROCID": 0}, (4, 4)),
-    ({"NTASKS": 8, "PROCID": 7}, (8, 8)),
+    ({"NTASKS": 8, "PROCID": 7, "STEP_ID": 0}, (8, 8)),
+    ({"NTASKS": 8, "PROCID": 1, "STEP_ID": 3, "STEP_NUM_TASKS": 2}, (2, 2)),
+    # In a batch script, or in an interactive shell, all is left to this process.
+    ({"NTASKS": 4, "PROCID": 0}, None),
+    ({"NTASKS": 4, "PROCID": 0, "STEP_ID": 2**32 - 5}, None),
+    ({"NTASKS": 4, "PROCID": 0, "STEP_ID": 0, "STEP_NUM_TASKS": 1}, None),
     ({"NTASKS": 1, "PROCID": 0}, None),
     ({"ARRAY_TASK_ID": 5, "ARRAY_TASK_COUNT": 1, "ARRAY_TASK_MIN": 5}, None),
     ({}, None),
@@ -104,6 +109,17 @@ def test_shard_of_slurm(monkeypatch, variables, expected):
     assert arguments.shard("") == expected
     # What is given wins.
     assert arguments.shard("2/3") == (2, 3)
+
+
+@pytest.mark.parametrize(
+    "variables, says", [({"NTASKS": 4}, True), ({"NTASKS": 4, "STEP_ID": 0}, False), ({}, False)]
+)
+def test_tasks_of_slurm_that_nothing_started_are_named(monkeypatch, variables, says):
+    for name, value in variables.items():
+        monkeypatch.setenv(f"SLURM_{name}", str(value))
+    assert bool(arguments.slurm_note()) is says
+    if says:
+        assert "4 tasks, but srun did not start this process" in arguments.slurm_note()
 
 
 @pytest.mark.parametrize("task", [3, 7])

@@ -492,6 +492,36 @@ def test_nothing_diverged(toy):
     assert (results.read(folder / "results.zarr")["status"] == 0).all()
 
 
+# --- what the README says of results ---
+
+
+def variable_rows(found):
+    """The README's table of variables; graphs are valued by the same numbers while rl learns and in the end."""
+    rows = ["| variable | dimensions | unit | meaning |", "|---|---|---|---|"]
+    for name, one in found.data_vars.items():
+        learning = found.get(name.replace("graph_", "discovery_"))
+        if name.startswith("discovery_") and name.replace("discovery_", "graph_") in found:
+            continue
+        dims, meaning = [", ".join(dim for dim in one.dims if dim != "run")], one.attrs["long_name"]
+        names = f"`{name}`"
+        if learning is not None and name.startswith("graph_"):
+            names += f", `{learning.name}`"
+            dims += ["episode"]
+            meaning = meaning.removesuffix(", in each state")
+            assert learning.attrs["units"] == one.attrs["units"]
+            assert learning.attrs["long_name"] == f"{meaning}, while rl learns"
+        rows.append(f"| {names} | {'; '.join(dims)} | {one.attrs['units']} | {meaning} |")
+    return "\n".join(rows)
+
+
+def test_the_readme_lists_all_variables(toy):
+    folder, _, _ = toy
+    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    found = readme.split("<!-- variables -->")[1].split("<!-- end of variables -->")[0].strip()
+    # To renew it, copy what is expected.
+    assert found == variable_rows(results.read(folder / "results.zarr"))
+
+
 # --- where results go ---
 
 

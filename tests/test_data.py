@@ -47,7 +47,8 @@ def offline_and_alone(monkeypatch, tmp_path):
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("D2DJAX_DATA", raising=False)
+    for name in ("D2DJAX_DATA", "TFDS_DATA_DIR"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(data, "_DEBIAN_FOLDER", tmp_path / "debian")
 
 
@@ -196,11 +197,25 @@ def test_nothing_found_says_what_to_do(name, tmp_path):
     fails("fashion_mnist", None, "dataset-fashion-mnist", tmp_path / "debian")
 
 
+@pytest.mark.parametrize("found", ["nothing", "a file"])
+def test_a_misspelt_folder_of_data_is_said(tmp_path, monkeypatch, found):
+    write_idx(tmp_path / "debian")
+    if found == "a file":
+        (tmp_path / "dtaa").write_text("")
+    monkeypatch.setenv("D2DJAX_DATA", str(tmp_path / "dtaa"))
+    fails("fashion_mnist", None, f"$D2DJAX_DATA={tmp_path / 'dtaa'}: expected a folder; found {found}")
+
+
 def test_search_order(tmp_path, monkeypatch):
     expected = data.load("fashion_mnist", write_idx(tmp_path / "debian"))
     assert same(data.load("fashion_mnist"), expected)
     write_tfds(tmp_path / "home" / "tensorflow_datasets")
     assert "tensorflow_datasets" in data.load("fashion_mnist").source
+    # Where TensorFlow Datasets itself would look.
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "prepared"))
+    assert same(data.load("fashion_mnist"), expected)
+    write_tfds(tmp_path / "prepared")
+    assert str(tmp_path / "prepared") in data.load("fashion_mnist").source
     write_idx(tmp_path / "home" / ".cache" / "d2djax" / "fashion_mnist")
     assert ".cache" in data.load("fashion_mnist").source
     monkeypatch.setenv("D2DJAX_DATA", str(tmp_path / "mine"))

@@ -1,9 +1,26 @@
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
 README = Path(__file__).parent.parent / "README.md"
+
+
+def test_what_is_to_be_installed_is_in_the_clone():
+    """The package is on no index: everything that says how to install it says so from a clone."""
+    root = README.parent
+    places = [
+        *root.glob("*.md"),
+        *root.glob("*/*.md"),
+        *root.glob("d2djax/**/*.py"),
+        *root.rglob("notebooks/*.ipynb"),
+    ]
+    for path in places:
+        assert not re.search(r"pip install[^\n]*d2djax\[", path.read_text()), path
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    for extra in re.findall(r"\.\[(\w+)\]", "".join(path.read_text() for path in places)):
+        assert extra in project["optional-dependencies"], extra
 
 
 @pytest.mark.slow

@@ -192,7 +192,7 @@ def test_without_plotly(tmp_path):
     ended = subprocess.run(
         [sys.executable, "-c", code, "report", str(tmp_path)], capture_output=True, text=True, env=dict(os.environ)
     )
-    assert ended.returncode == 2 and "pip install 'd2djax[plot]'" in ended.stderr
+    assert ended.returncode == 2 and "pip install '.[plot]'" in ended.stderr
 
 
 # --- in a browser ---

@@ -43,7 +43,8 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None, **options: A
         name: "radioml", "fashion_mnist" or "cifar10".
         data_dir: folder (or, where the data is one file, that file) in any layout that the readers in this
             package know. None searches for images in $D2DJAX_DATA/<name>, $D2DJAX_DATA,
-            ~/.cache/d2djax/<name>, ~/tensorflow_datasets and Debian's folder, and makes RadioML in process.
+            ~/.cache/d2djax/<name>, $TFDS_DATA_DIR or ~/tensorflow_datasets, and Debian's folder, and makes RadioML
+            in process.
         **options: for "radioml" only: `min_snr` (dB, default -20) and `modulations` (names, default all); and
             when it is made in process, `windows_per_key`, `seed` and `imitate_published`.
 
@@ -95,8 +96,14 @@ def _inside(name: str, root: Path) -> list[Path]:
 
 def _search_path(name: str) -> list[Path]:
     root = os.environ.get("D2DJAX_DATA")
-    places = [] if not root else _inside(name, Path(root).expanduser())[::-1]
-    places += [Path("~/.cache/d2djax", name).expanduser(), Path("~/tensorflow_datasets").expanduser()]
+    folder = Path(root or "").expanduser()
+    if root and not folder.is_dir():
+        raise DataError(
+            f"$D2DJAX_DATA={root}: expected a folder; found {'a file' if folder.exists() else 'nothing'}"
+        )
+    places = [] if not root else _inside(name, folder)[::-1]
+    tfds_folder = os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
+    places += [Path("~/.cache/d2djax", name).expanduser(), Path(tfds_folder).expanduser()]
     return [*places, _DEBIAN_FOLDER] if name == "fashion_mnist" else places
 
 
