@@ -13,7 +13,7 @@ from d2djax.channel import draw_state
 from d2djax.config import Config, complete, initial_value
 from d2djax.episode import Outcome, play, set_scene
 from d2djax.network import Network
-from d2djax.reward import score_of, weigh
+from d2djax.reward import mean_rewards, score_of
 from d2djax.rng import Stream, at
 
 
@@ -69,19 +69,18 @@ def summarise(outcome: Outcome, links: Array, network: Network, config: Config) 
     num_clusters = jnp.max(network.cluster) + 1
     earned = outcome.rewards
     over = jnp.maximum(earned.requested_inter - network.budget, 0.0)
-    valued = weigh(
-        score_of(outcome.num_classes, config.min_classes),
-        outcome.outage,
-        earned.requested_inter,
-        network.cluster,
-        network.budget,
-        config.reference_weights,
-    )
+    # From three means instead of every device's rewards once more, which would round `reward` otherwise.
+    score = jnp.mean(score_of(outcome.num_classes, config.min_classes))
+    unspent = jnp.mean((network.budget - earned.requested_inter)[network.cluster])
+    means = score, jnp.mean(outcome.outage), unspent
+    own = config.alpha_diversity, config.alpha_outage, config.alpha_budget, config.gamma
+    local, global_, _ = mean_rewards(*means, own)
+    _, _, reference = mean_rewards(*means, config.reference_weights)
     return {
         "reward": jnp.mean(earned.total),
-        "local_reward": jnp.mean(earned.local),
-        "global_reward": jnp.mean(earned.global_),
-        "reference_reward": jnp.mean(valued.total),
+        "local_reward": local,
+        "global_reward": global_,
+        "reference_reward": reference,
         "diverse_share": jnp.mean(outcome.num_classes >= config.min_classes),
         "num_classes": jnp.mean(outcome.num_classes),
         "outage": jnp.sum(outcome.outage) / jnp.maximum(jnp.sum(is_linked), 1),

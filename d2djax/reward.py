@@ -99,35 +99,29 @@ def rewards(
     """
     score, outage, requested = jnp.asarray(score), jnp.asarray(outage), jnp.asarray(requested)
     links, cluster, budget = jnp.asarray(links), jnp.asarray(cluster), jnp.asarray(budget)
+    local = alpha_diversity * score - alpha_outage * outage
     from_outside = jnp.where(cluster[links] != cluster, jnp.sum(requested, axis=-1), 0.0)
     requested_inter = jnp.zeros(score.shape, jnp.float32).at[cluster].add(from_outside)
-    weights = (alpha_diversity, alpha_outage, alpha_budget, gamma)
-    return weigh(score, outage, requested_inter, cluster, budget, weights)
-
-
-def weigh(
-    score: Array,
-    outage: Array,
-    requested_inter: Array,
-    cluster: Array,
-    budget: Array,
-    weights: Sequence[Array | float],
-) -> Rewards:
-    """Rewards by the formulas of `rewards`, for requests that are already summed by cluster.
-
-    Args:
-        score: `f`, [N] float.
-        outage: `P_D(i, links[i])`, [N] float.
-        requested_inter: `Q-tilde`, [N] float, by cluster label.
-        cluster: [N] int32.
-        budget: `B`, [N] float, by cluster label.
-        weights: `alpha_1`, `alpha_2`, `alpha_3` and `gamma`.
-
-    Returns:
-        The rewards, fields [N] float32.
-    """
-    alpha_diversity, alpha_outage, alpha_budget, gamma = weights
-    local = alpha_diversity * score - alpha_outage * outage
     by_cluster = jnp.mean(local) + alpha_budget * (budget - requested_inter)
     global_ = by_cluster[cluster]
     return Rewards(local, global_, local + gamma * global_, requested_inter)
+
+
+def mean_rewards(
+    score: Array, outage: Array, unspent: Array, weights: Sequence[Array | float]
+) -> tuple[Array, Array, Array]:
+    """Means over the devices of `r_L`, `r_G` and `R` by any weights: all are linear in what they weigh.
+
+    Args:
+        score: mean of `f` over the devices, [...] float.
+        outage: mean of `P_D` over the devices, 0 for one without a link, [...] float.
+        unspent: mean over the devices of `B - Q-tilde` of their cluster, [...] float.
+        weights: `alpha_1`, `alpha_2`, `alpha_3` and `gamma`.
+
+    Returns:
+        The local, the global and the total reward, each [...].
+    """
+    alpha_diversity, alpha_outage, alpha_budget, gamma = weights
+    local = alpha_diversity * score - alpha_outage * outage
+    global_ = local + alpha_budget * unspent
+    return local, global_, local + gamma * global_
