@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import flax.linen as nn
 import jax
@@ -11,11 +10,11 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
+from d2djax.models import Parameters, logits_of
 from d2djax.points import Points, inputs
 
 # Points that are evaluated together at most: what an image network keeps of more does not fit a cache.
 EVALUATION_BLOCK = 512
-Parameters = Any
 
 
 @jax.tree_util.register_dataclass
@@ -35,14 +34,11 @@ class Evaluation:
     class_accuracy: Array
 
 
-def logits_of(model: nn.Module, parameters: Parameters, x: Array) -> Array:
-    """Logits [B, L] of a batch [B, ...]."""
-    return jnp.asarray(model.apply(parameters, x))
-
-
-def cross_entropies(model: nn.Module, parameters: Parameters, x: Array, y: Array) -> Array:
-    """Cross entropy of each point of a batch (the paper's CELoss), [B] float32, nats."""
-    return optax.softmax_cross_entropy_with_integer_labels(logits_of(model, parameters, x), y)
+def cross_entropies(
+    model: nn.Module, parameters: Parameters, x: Array, y: Array, key: Array | None = None
+) -> Array:
+    """Cross entropy of each point of a batch (the paper's CELoss), [B] float32, nats; `key` as in `logits_of`."""
+    return optax.softmax_cross_entropy_with_integer_labels(logits_of(model, parameters, x, key), y)
 
 
 def evaluate(model: nn.Module, parameters: Parameters, points: Points, test: Array) -> Evaluation:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import flax.linen as nn
@@ -14,7 +15,8 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 
 from d2djax.config import Config
-from d2djax.evaluation import Evaluation, Parameters, cross_entropies, evaluate
+from d2djax.evaluation import Evaluation, cross_entropies, evaluate
+from d2djax.models import Parameters, first_parameters, is_switched
 from d2djax.points import Points, inputs
 from d2djax.rng import Stream, at
 from d2djax.sampling import minibatch, participants
@@ -28,7 +30,8 @@ class Recipe:
     """What is trained and how; part of the compiled program.
 
     Attributes:
-        model: a Flax network from [B, ...] to logits [B, L].
+        model: a Flax network from [B, ...] to logits [B, L]. One whose `__call__` takes `train`, `training` or
+            `deterministic` trains with it on (`deterministic`: off), and may then draw random numbers (dropout).
         client: makes the optimiser of the devices from `learning_rate`, such as `optax.sgd`; its state (momentum)
             begins anew after every aggregation. FedSGD steps with it at the server, where the state stays.
         server: makes the server's optimiser from `server_learning_rate`, which then sees global minus average
@@ -153,24 +156,34 @@ def _drift(local: Parameters, share: Array) -> Array:
     return jnp.sum(share * _counted(share, jnp.sqrt(squares)))
 
 
-def _local_loss(task: Task, parameters: Parameters, anchor: Parameters, x: Array, y: Array) -> tuple[Array, Array]:
+def _local_loss(
+    task: Task, parameters: Parameters, anchor: Parameters, x: Array, y: Array, key: Array | None
+) -> tuple[Array, Array]:
     """FedAvg: mean cross entropy of a minibatch, as what is minimised and as what is recorded."""
     # Deviation: the paper's loss sums over the points; a mean only rescales the step size.
-    value = jnp.mean(cross_entropies(task.recipe.model, parameters, x, y))
+    value = jnp.mean(cross_entropies(task.recipe.model, parameters, x, y, key))
     return value, value
 
 
 def _proximal_loss(
-    task: Task, parameters: Parameters, anchor: Parameters, x: Array, y: Array
+    task: Task, parameters: Parameters, anchor: Parameters, x: Array, y: Array, key: Array | None
 ) -> tuple[Array, Array]:
     """FedProx: the loss of FedAvg with `(mu / 2) ||phi - phi_G||^2` added, and without."""
     distance = _squared_distance(parameters, anchor)
-    value, _ = _local_loss(task, parameters, anchor, x, y)
+    value, _ = _local_loss(task, parameters, anchor, x, y, key)
     return value + 0.5 * task.config.proximal_weight * distance, value
 
 
-def _each_device(function: Callable, *arrays: Array) -> Any:
-    """Applies a function to every device's rows of [N, ...] arrays.
+def _keys(task: Task, step: Array) -> Array | None:
+    """Key of what each device's network draws in a training step, [N]; none for a network that draws nothing."""
+    if not is_switched(task.recipe.model):
+        return None
+    device = jnp.arange(task.config.num_devices)
+    return jax.vmap(partial(jax.random.fold_in, at(task.key, Stream.DROPOUT, step)))(device)
+
+
+def _each_device(function: Callable, *arrays: Any) -> Any:
+    """Applies a function to every device's rows of [N, ...] arrays, or trees of them.
 
     On a CPU one device after the other: a core's cache then holds the model over all its local steps, where
     the models of all devices would go through memory in each. An accelerator takes all devices at once.
@@ -184,27 +197,35 @@ def _local_training(loss: Callable, task: Task, carry: Any, first_step: Array) -
     """One aggregation of FedAvg or FedProx: `tau_a` local steps of every device, then the average."""
     anchor, config, equal = carry[0], task.config, _equal_shares(task)
     optimizer = task.client
-    gradient_and_value = jax.grad(lambda parameters, x, y: loss(task, parameters, anchor, x, y), has_aux=True)
+    gradient_and_value = jax.grad(lambda parameters, *batch: loss(task, parameters, anchor, *batch), has_aux=True)
 
-    def local_step(carry, batch):
-        parameters, state = carry
-        gradient, value = gradient_and_value(parameters, inputs(task.points, batch), task.points.y[batch])
+    def local_step(carry, batch_and_key):
+        (parameters, state), (batch, key) = carry, batch_and_key
+        gradient, value = gradient_and_value(parameters, inputs(task.points, batch), task.points.y[batch], key)
         change, state = optimizer.update(gradient, state, parameters)
         return (optax.apply_updates(parameters, change), state), value
 
-    def local_steps(batches):
-        (parameters, _), values = jax.lax.scan(local_step, (anchor, optimizer.init(anchor)), batches)
+    def local_steps(batches, keys):
+        (parameters, _), values = jax.lax.scan(local_step, (anchor, optimizer.init(anchor)), (batches, keys))
         # As one vector: what is done with the models afterwards is then one operation, not one for each layer.
         return ravel_pytree(parameters)[0], jnp.mean(values)
 
     steps = first_step + jnp.arange(config.aggregation_interval)
     batches = jax.vmap(lambda step: minibatch(task.key, step, task.holding, config), out_axes=1)(steps)
-    local, values = _each_device(local_steps, batches)
+    local, values = _each_device(local_steps, batches, jax.vmap(partial(_keys, task), out_axes=1)(steps))
     weights = _weights(task, first_step // config.aggregation_interval)
     drift = _drift(local, equal)
     average = ravel_pytree(anchor)[1](weighted_average(local, weights))
     carry = _step_server(task, carry, average, weights)
     return carry, (jnp.sum(equal * _counted(equal, values)), drift)
+
+
+def _all_cross_entropies(task: Task, parameters: Parameters, x: Array, y: Array, keys: Array | None) -> Array:
+    """Cross entropy of each point of all minibatches at one model, [N, B] float32."""
+    of = partial(cross_entropies, task.recipe.model, parameters)
+    if keys is not None:
+        return jax.vmap(of)(x, y, keys)
+    return of(x.reshape(-1, *x.shape[2:]), y.reshape(-1)).reshape(y.shape)
 
 
 def _gradient_steps(task: Task, carry: Any, first_step: Array) -> tuple[Any, tuple[Array, Array]]:
@@ -222,8 +243,7 @@ def _gradient_steps(task: Task, carry: Any, first_step: Array) -> tuple[Any, tup
         x, y = inputs(task.points, batch), task.points.y[batch]
 
         def loss(parameters):
-            flat = cross_entropies(task.recipe.model, parameters, x.reshape(-1, *x.shape[2:]), y.reshape(-1))
-            by_device = jnp.mean(flat.reshape(y.shape), axis=1)
+            by_device = jnp.mean(_all_cross_entropies(task, parameters, x, y, _keys(task, number)), axis=1)
             return jnp.sum(share * by_device), jnp.sum(equal * by_device)
 
         gradient, value = jax.grad(loss, has_aux=True)(carry[0])
@@ -285,7 +305,7 @@ def train(key: Array, recipe: Recipe, points: Points, test: Array, holding: Hold
             found.accuracy, found.loss, found.class_accuracy, jnp.mean(train_loss), jnp.mean(drift)
         )
 
-    start = recipe.model.init(at(key, Stream.MODEL), inputs(points, jnp.zeros(1, jnp.int32)))
+    start = first_parameters(recipe.model, at(key, Stream.MODEL), inputs(points, jnp.zeros(1, jnp.int32)))
     first_steps = jnp.arange(0, config.num_steps, config.aggregation_interval)
     carry = (start, optimizer_of(task).init(start))
     return jax.lax.scan(recorded, carry, first_steps.reshape(-1, config.evaluate_every))[1]

@@ -20,6 +20,7 @@ import numpy as np
 from d2djax import machine
 from d2djax.config import Config
 from d2djax.fingerprint import PACKAGE, Survey, fingerprint
+from d2djax.models import first_parameters
 from d2djax.rng import run_key
 
 # Told beside an identity, without being part of it. The commit is one of them: the fingerprints of the code say
@@ -115,7 +116,9 @@ def describe(value: Any) -> dict[str, Any] | None:
 def parameters_of(model: Any, shape: Sequence[int]) -> dict[str, str]:
     """Type and shape of each parameter of a network for points of a shape, by its place; computes nothing."""
     x = jax.ShapeDtypeStruct((1, *shape), jnp.float32)
-    leaves = jax.tree_util.tree_leaves_with_path(jax.eval_shape(model.init, run_key(0), x))
+    leaves = jax.tree_util.tree_leaves_with_path(
+        jax.eval_shape(functools.partial(first_parameters, model), run_key(0), x)
+    )
     return {
         "/".join(str(getattr(key, "key", key)) for key in path): f"{leaf.dtype}{list(leaf.shape)}"
         for path, leaf in leaves

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.errors import InvalidRngError
 from jax import Array
 
 from d2djax.config import Config
@@ -17,6 +20,10 @@ from d2djax.convolution import convolve, max_pool
 from d2djax.points import Points, inputs
 from d2djax.rng import drawn, run_key
 
+Parameters = Any
+
+# Arguments by which a network is told to train, as Flax and its examples call them, and what they are then.
+SWITCHES = {"train": True, "training": True, "deterministic": False}
 # More weights than a layer of the default network has: all its layers are drawn alike.
 LEAST_DRAWN = 2**15
 
@@ -132,7 +139,7 @@ class VTCNN2(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         """Logits [B, L] of windows [B, 2, 128]."""
-        # Deviation: no dropout, which needs random numbers of its own in every step and changes no shape.
+        # Deviation: no dropout, which changes no shape, so that results stay those of before there was any.
         x = nn.relu(Conv(256, (1, 3), padding=(0, 2))(jnp.moveaxis(x, 0, -1)[None]))
         x = nn.relu(Conv(80, (2, 3), padding=(0, 2))(x))
         return _head(jnp.swapaxes(x, 0, -1), 256, self.num_classes)
@@ -151,28 +158,114 @@ def make_model(config: Config) -> nn.Module:
     return MODELS[config.model](num_classes=config.num_classes)
 
 
+def _arguments(model: nn.Module) -> dict[str, inspect.Parameter]:
+    """The arguments of a network besides its inputs, by name."""
+    return dict(list(inspect.signature(type(model).__call__).parameters.items())[2:])
+
+
+def is_switched(model: nn.Module) -> bool:
+    """Whether a network is told to train or to be evaluated: its `__call__` takes one of `SWITCHES`."""
+    return not SWITCHES.keys().isdisjoint(_arguments(model))
+
+
+def _mode(model: nn.Module, trains: bool) -> dict[str, Any]:
+    """The argument that tells a network to train, or not to; empty for one that has none."""
+    return {name: SWITCHES[name] == trains for name in _arguments(model) if name in SWITCHES}
+
+
+def first_parameters(model: nn.Module, key: Array, x: Array) -> Parameters:
+    """First parameters of a network for inputs [B, ...]; nothing but they is drawn."""
+    return model.init(key, x, **_mode(model, trains=False))
+
+
+def logits_of(model: nn.Module, parameters: Parameters, x: Array, key: Array | None = None) -> Array:
+    """Logits [B, L] of a batch.
+
+    Args:
+        model: the network.
+        parameters: its parameters.
+        x: [B, ...] float32.
+        key: of what a network that `is_switched` draws in training, such as dropout; none: evaluation.
+    """
+    if key is None:
+        return jnp.asarray(model.apply(parameters, x, **_mode(model, trains=False)))
+    # Whatever name a network draws under, Flax takes this key where the name has none of its own.
+    return jnp.asarray(model.apply(parameters, x, rngs={"params": key}, **_mode(model, trains=True)))
+
+
+def _check_arguments(model: nn.Module) -> None:
+    """Checks that a network can be called with its inputs and a switch alone."""
+    name, arguments = type(model).__name__, _arguments(model)
+    switches = [one for one in arguments if one in SWITCHES]
+    if len(switches) > 1:
+        raise ValueError(f"model {name} must take one of {', '.join(SWITCHES)}; it takes {' and '.join(switches)}")
+    is_left = lambda one: one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)  # noqa: E731
+    by_name = lambda one: one.name in SWITCHES and one.kind is not one.POSITIONAL_ONLY  # noqa: E731
+    needed = [one.name for one in arguments.values() if is_left(one) and not by_name(one)]
+    if needed:
+        raise ValueError(
+            f"model {name} must take its inputs and at most one of {', '.join(SWITCHES)}; "
+            f"it also needs {', '.join(needed)}"
+        )
+
+
+class _UnfitError(ValueError):
+    """What a network is or does that training here cannot serve."""
+
+
+def _refuse_idle_dropout(next_call: Callable, args: tuple, options: dict[str, Any], context: Any) -> Any:
+    """Called by Flax for every layer of a network that trains: a dropout that does nothing there is a mistake."""
+    layer = context.module
+    rate = getattr(layer, "dropout_rate", getattr(layer, "rate", 0.0))
+    given = args[1] if isinstance(layer, nn.Dropout) and len(args) > 1 else options.get("deterministic")
+    is_off = getattr(layer, "deterministic", None) if given is None else given
+    if isinstance(rate, (int, float)) and rate > 0 and is_off is True:
+        raise _UnfitError(
+            f"has a {type(layer).__name__} of rate {rate} that training leaves off: pass it the argument of "
+            f"__call__ ({', '.join(SWITCHES)})"
+        )
+    return next_call(*args, **options)
+
+
 def check_model(model: nn.Module, points: Points) -> None:
     """Checks that a network takes the points of a data set and gives one logit per class; compiles nothing.
 
     Raises:
-        ValueError: it does not, or it has a state besides its parameters (batch normalisation has).
+        ValueError: it does not, or it has a state besides its parameters (batch normalisation has), or it draws
+            random numbers in evaluation, or has a dropout that is off in training.
     """
     shape, num_classes = points.x.shape[1:], len(points.sizes)
     name = type(model).__name__
-    x = jax.ShapeDtypeStruct((2, *shape), jnp.float32)
+    _check_arguments(model)
+    x, key = jax.ShapeDtypeStruct((2, *shape), jnp.float32), run_key(0)
+    logits = []
     try:
-        variables = jax.eval_shape(model.init, run_key(0), x)
-        logits = jax.eval_shape(model.apply, variables, x) if set(variables) == {"params"} else None
+        variables = jax.eval_shape(partial(first_parameters, model), key, x)
+        if set(variables) != {"params"}:
+            raise _UnfitError(f"must have parameters alone; it has {', '.join(sorted(variables))}")
+        if is_switched(model):
+            logits.append(jax.eval_shape(partial(logits_of, model), variables, x))
+        with nn.intercept_methods(_refuse_idle_dropout):
+            training_key = key if is_switched(model) else None
+            logits.append(jax.eval_shape(partial(logits_of, model, key=training_key), variables, x))
+    except _UnfitError as error:
+        raise ValueError(f"model {name} {error}") from None
+    except InvalidRngError:
+        raise ValueError(
+            f"model {name} must draw no random numbers in evaluation; its __call__ must take one of "
+            f"{', '.join(SWITCHES)}, and draw in training alone"
+        ) from None
     except Exception as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(f"model {name} cannot take points of shape {tuple(shape)}: {reason}") from error
-    if logits is None:
-        raise ValueError(f"model {name} must have parameters alone; it has {', '.join(sorted(variables))}")
-    if logits.shape != (2, num_classes):
-        raise ValueError(f"model {name} must give [2, {num_classes}] logits for 2 points; got {list(logits.shape)}")
+    for one in logits:
+        if one.shape != (2, num_classes):
+            raise ValueError(
+                f"model {name} must give [2, {num_classes}] logits for 2 points; got {list(one.shape)}"
+            )
 
 
 def count_parameters(model: nn.Module, points: Points) -> int:
     """Numbers that a device sends to the server for one aggregation."""
-    start = lambda: model.init(run_key(0), inputs(points, jnp.zeros(1, jnp.int32)))  # noqa: E731
+    start = lambda: first_parameters(model, run_key(0), inputs(points, jnp.zeros(1, jnp.int32)))  # noqa: E731
     return sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(start)))

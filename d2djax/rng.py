@@ -31,6 +31,7 @@ class Stream(IntEnum):
     MINIBATCH = 11
     POOL = 12
     STRAGGLER = 13
+    DROPOUT = 14
 
 
 def run_key(seed: int | Array) -> Array:

@@ -32,6 +32,17 @@ class Linear(nn.Module):
         return nn.Dense(self.num_classes)(x.reshape(x.shape[0], -1))
 
 
+class Dropped(Linear):
+    """Softmax regression whose inputs are dropped in training; its parameters have the names of `Linear`."""
+
+    rate: float = 0.5
+
+    @nn.compact
+    def __call__(self, x, train=False):
+        dropped = nn.Dropout(self.rate, deterministic=not train)(x.reshape(x.shape[0], -1))
+        return nn.Dense(self.num_classes)(dropped)
+
+
 TRACES = []
 
 
@@ -110,7 +121,7 @@ def minibatch_points(holding, step, config):
     return numbers
 
 
-def replay(points, test, holding, config):
+def replay(points, test, holding, config, mask=lambda shape, step, device: 1.0):
     """Sections II-A.4 and IV in loops over steps and devices; accuracy, loss, train_loss, drift per evaluation."""
     x, y = as_images(points)
     model = first_model(points)
@@ -121,7 +132,7 @@ def replay(points, test, holding, config):
     for step in range(config.num_steps):
         batch = minibatch_points(holding, step, config)
         for i in np.flatnonzero(occupied):
-            x_batch, y_batch = x[batch[i]], y[batch[i]]
+            x_batch, y_batch = x[batch[i]] * mask((config.batch_size, x.shape[1]), step, i), y[batch[i]]
             train_losses.append(logits_and_loss(*local[i], x_batch, y_batch)[1])
             local[i] = oracle.sgd_step(*local[i], x_batch, y_batch, config.learning_rate, mu, model)
         if (step + 1) % interval == 0:
@@ -140,9 +151,17 @@ def replay(points, test, holding, config):
     return np.array(curves).T
 
 
-def same_as_replay(points, test_points, holding, config):
-    got = trained(KEY, Linear(), points, test_points, holding, config)
-    accuracy, loss, train_loss, drift = replay(points, test_points, holding, config)
+def masks(shape, step, device):
+    """What dropout leaves of the inputs of a minibatch: 0 or 2 for each, by step and device alone."""
+    key = jax.random.fold_in(at(KEY, Stream.DROPOUT, step), device)
+    # With each input 1 and a layer that keeps them apart, the logits are the mask.
+    eye = {"params": {"Dense_0": {"kernel": jnp.eye(shape[1]), "bias": jnp.zeros(shape[1])}}}
+    return np.asarray(Dropped(shape[1]).apply(eye, jnp.ones(shape), train=True, rngs={"dropout": key}), float)
+
+
+def same_as_replay(points, test_points, holding, config, model=None, **options):
+    got = trained(KEY, model or Linear(), points, test_points, holding, config)
+    accuracy, loss, train_loss, drift = replay(points, test_points, holding, config, **options)
     np.testing.assert_allclose(got.loss, loss, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(got.train_loss, train_loss, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(got.accuracy, accuracy, rtol=1e-4, atol=1e-4)
@@ -161,6 +180,19 @@ def test_schemes_and_stragglers_match_a_replay_in_loops(
     same_as_replay(points, test_points, holding, config)
     alone = same_as_replay(points, test_points, holding, replace(config, num_stragglers=5))
     assert np.isfinite(alone.loss).all()
+
+
+@pytest.mark.parametrize("scheme", ["fedavg", "fedsgd"])
+def test_dropout_acts_in_training_alone_by_step_and_device(points, test_points, holding, config, scheme):
+    config = replace(config, scheme=scheme)
+    got = same_as_replay(points, test_points, holding, config, Dropped(), mask=masks)
+    plain = trained(KEY, Linear(), points, test_points, holding, config)
+    assert not np.allclose(got.train_loss, plain.train_loss)
+    # Nothing is dropped: the masks are there, and the numbers are those without.
+    none = trained(KEY, Dropped(rate=0.0), points, test_points, holding, config)
+    np.testing.assert_allclose(none.loss, plain.loss, rtol=1e-5)
+    assert not np.array_equal(masks((4, 9), 1, 0), masks((4, 9), 1, 1))
+    assert not np.array_equal(masks((4, 9), 1, 0), masks((4, 9), 2, 0))
 
 
 def test_a_model_of_no_weight_may_be_no_number():

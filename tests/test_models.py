@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from d2djax import convolution, models, points
+from d2djax.rng import run_key
 from d2djax.validation import validate
 
 KEY = jax.random.key(0)
@@ -223,9 +224,87 @@ class Normalised(nn.Module):
         return nn.Dense(5)(nn.BatchNorm(use_running_average=False)(x.reshape(x.shape[0], -1)))
 
 
+class Dropped(nn.Module):
+    """Told to train by one of the usual names, and by others below."""
+
+    @nn.compact
+    def __call__(self, x, train=False):
+        return nn.Dense(5)(nn.Dropout(0.5, deterministic=not train)(x.reshape(x.shape[0], -1)))
+
+
+class Trained(nn.Module):
+    @nn.compact
+    def __call__(self, x, *, training: bool):
+        return nn.Dense(5)(nn.Dropout(0.5)(x.reshape(x.shape[0], -1), deterministic=not training))
+
+
+class Determined(nn.Module):
+    @nn.compact
+    def __call__(self, x, deterministic: bool = True):
+        return nn.Dense(5)(nn.Dropout(0.5)(x.reshape(x.shape[0], -1), deterministic))
+
+
+class Idle(nn.Module):
+    deterministic: bool = True
+
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(5)(nn.Dropout(0.5, deterministic=self.deterministic)(x.reshape(x.shape[0], -1)))
+
+
+class Forgotten(nn.Module):
+    @nn.compact
+    def __call__(self, x, train=False):
+        return nn.Dense(5)(nn.Dropout(0.5, deterministic=True)(x.reshape(x.shape[0], -1)))
+
+
+class Doubly(nn.Module):
+    @nn.compact
+    def __call__(self, x, train=False, deterministic=True):
+        return nn.Dense(5)(x.reshape(x.shape[0], -1))
+
+
+class Masked(nn.Module):
+    @nn.compact
+    def __call__(self, x, mask, train=False):
+        return nn.Dense(5)(x.reshape(x.shape[0], -1))
+
+
+@pytest.mark.parametrize("model", [Dropped(), Trained(), Determined()], ids=lambda model: type(model).__name__)
+def test_networks_that_are_told_to_train(tiny_dataset, tiny_config, model):
+    arranged = points.arrange(tiny_dataset, tiny_config)
+    models.check_model(model, arranged)
+    assert models.is_switched(model) and not models.is_switched(models.MLP(5))
+    x = points.inputs(arranged, jnp.arange(3))
+    parameters = models.first_parameters(model, KEY, x)
+    dense = parameters["params"]["Dense_0"]
+    flat = x.reshape(3, -1)
+    np.testing.assert_allclose(
+        models.logits_of(model, parameters, x), flat @ dense["kernel"] + dense["bias"], rtol=1e-5
+    )
+    # The key decides what is left out.
+    first, again, other = (models.logits_of(model, parameters, x, run_key(seed)) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first, again)
+    assert not np.allclose(first, other)
+    # One unit of the input at a time: it is left out, or counts twice.
+    eye, weight = jnp.eye(flat.shape[1]).reshape(-1, *x.shape[1:]), dense["kernel"]
+    kept = models.logits_of(model, parameters, eye, run_key(1)) - dense["bias"]
+    share = kept / weight
+    np.testing.assert_allclose(np.abs(share - 1), 1, atol=1e-4)
+    assert 0 < np.sum(share[:, 0] > 1) < flat.shape[1]
+
+
 @pytest.mark.parametrize(
     "model, message",
     [
+        (Idle(), "Idle has a Dropout of rate 0.5 that training leaves off: pass it the argument of __call__"),
+        (
+            Idle(False),
+            "Idle must draw no random numbers in evaluation; its __call__ must take one of train, training",
+        ),
+        (Forgotten(), "Forgotten has a Dropout of rate 0.5 that training leaves off"),
+        (Doubly(), "Doubly must take one of train, training, deterministic; it takes train and deterministic"),
+        (Masked(), "Masked must take its inputs and at most one of train, .*; it also needs mask"),
         (models.MLP(7), r"MLP must give \[2, 5\] logits for 2 points; got \[2, 7\]"),
         (models.RadioCNN(5), "RadioCNN cannot take points of shape"),
         (Normalised(), "Normalised must have parameters alone; it has batch_stats, params"),
