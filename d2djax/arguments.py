@@ -1,68 +1,50 @@
-"""What the command line takes besides plain options: config files, axes of a sweep, shards."""
+"""What the options of a command mean: seeds, axes of a sweep, shards; and the file that repeats the command."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-import tomllib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from d2djax.settings import Config
+from d2djax import repeat
+from d2djax.options import Run, Search, Sweep
 
 if TYPE_CHECKING:
     from d2djax.axes import Range
 
+# Of one axis written as FIRST:LAST:STEP: more are a slip of the pen.
+MOST_VALUES = 100_000
 
-def config_arguments(path: str) -> list[str]:
-    """Turns a config file (TOML, one `name = value` a line) into command-line arguments.
 
-    The parser then checks a file as strictly as the command line, with the same messages.
+def file_text(command: Run | Sweep | Search) -> str:
+    """The text of the file that repeats a command: its options before `out`, and settings that are on no axis."""
+    own = [item.name for item in dataclasses.fields(command)]
+    options = {name: getattr(command, name) for name in own[1 : own.index("out")]}
+    on_axis = [repeat.axis_name(text) for text in command.axis] if not isinstance(command, Run) else []
+    return repeat.text_of(type(command).__name__.lower(), options, command.config, on_axis)
+
+
+def seeds_of(command: Run | Sweep) -> Sequence[int]:
+    """The seeds of the runs of a command.
 
     Raises:
-        ValueError: the file is missing or is not TOML.
+        ValueError: there are none, or a first one is given besides a list of them.
     """
-    try:
-        settings = tomllib.loads(Path(path).read_text())
-    except OSError as error:
-        raise ValueError(f"--config {path}: {error.strerror or error}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"--config {path}: not a TOML file: {error}") from error
-    arguments = []
-    for name, value in settings.items():
-        if isinstance(value, (bool, dict)):
-            raise ValueError(f"--config {path}: {name} must be a number, a text or a list of texts; got {value!r}")
-        values = value if isinstance(value, list) else [value]
-        arguments += ["--" + name.replace("_", "-"), *map(str, values)]
-    return arguments
+    from d2djax.runs import check_seeds
 
-
-def config_text(config: Config) -> str:
-    """A config as TOML that `--config` reads back; settings left to the data set are left out."""
-    import tomli_w
-
-    settings = {name: value for name, value in dataclasses.asdict(config).items() if value is not None}
-    return tomli_w.dumps({k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()})
-
-
-def with_config_file(arguments: Sequence[str]) -> list[str]:
-    """Puts the settings of `--config FILE` before the other arguments, which therefore win."""
-    first, rest, from_file = list(arguments[:1]), list(arguments[1:]), []
-    for index, argument in enumerate(rest):
-        if argument == "--config" or argument.startswith("--config="):
-            path = argument.partition("=")[2] or "".join(rest[index + 1 : index + 2])
-            if not path or path.startswith("--"):
-                raise ValueError("--config: expected a file")
-            from_file = config_arguments(path)
-            rest = rest[:index] + rest[index + (1 if "=" in argument else 2) :]
-            break
-    return first + from_file + rest
+    check_seeds(command.seeds)
+    if isinstance(command.seeds, int):
+        return range(command.first_seed, command.first_seed + command.seeds)
+    if command.first_seed:
+        raise ValueError("first_seed goes with a number of runs; seeds lists them all")
+    return command.seeds
 
 
 def _value(text: str) -> Any:
     """A number, a text, or `none`."""
-    if text == "none":
+    if text.lower() == "none":
         return None
     for kind in (int, float):
         try:
@@ -73,7 +55,7 @@ def _value(text: str) -> Any:
 
 
 def axis(text: str) -> tuple[str, list[Any] | Range]:
-    """Reads `gamma=0,0.5,1`, `gamma=uniform:0:1` or `alpha_outage=log:0.1:10`.
+    """Reads `gamma=0,0.5,1`, `gamma=0:1:0.1`, `gamma=uniform:0:1` or `alpha_outage=log:0.1:10`.
 
     Raises:
         ValueError: it is none of these.
@@ -84,7 +66,8 @@ def axis(text: str) -> tuple[str, list[Any] | Range]:
     name = name.strip().removeprefix("--").replace("-", "_")
     if not is_there or not given:
         raise ValueError(
-            f"--axis {text}: expected NAME=VALUE,VALUE,... or NAME=uniform:LOW:HIGH or NAME=log:LOW:HIGH"
+            f"--axis {text}: expected NAME=VALUE,VALUE,..., NAME=FIRST:LAST:STEP, NAME=uniform:LOW:HIGH "
+            "or NAME=log:LOW:HIGH"
         )
     check_name(name)
     kind, *limits = given.split(":")
@@ -93,13 +76,35 @@ def axis(text: str) -> tuple[str, list[Any] | Range]:
         values = [one.strip() for one in given.split(",")]
         if not all(values):
             raise ValueError(f"--axis {text}: there is no value between two commas, or before or after one")
-        return name, [_value(one) for one in values]
+        return name, [value for one in values for value in _steps(text, one)]
     numbers = [_value(one) for one in limits]
     if len(numbers) != 2 or not all(isinstance(one, (int, float)) for one in numbers):
         raise ValueError(f"--axis {text}: expected two numbers, {kind}:LOW:HIGH")
     found = ranges[kind](float(numbers[0]), float(numbers[1]))
     check_range(name, found)
     return name, found
+
+
+def _steps(text: str, given: str) -> list[Any]:
+    """The values of a piece of an axis: one, or `FIRST:LAST:STEP`, in which decimal fractions are exact."""
+    if ":" not in given:
+        return [_value(given)]
+    try:
+        first, last, step = map(Decimal, given.split(":"))
+        count = (last - first) / step
+        reached = first + int(count) * step
+    except (ArithmeticError, ValueError):
+        raise ValueError(
+            f"--axis {text[:80]}: expected values, or FIRST:LAST:STEP, three numbers; got {given[:40]}"
+        ) from None
+    if count < 0:
+        raise ValueError(f"--axis {text}: no steps of {step} lead from {first} to {last}")
+    if count > MOST_VALUES:
+        raise ValueError(f"--axis {text}: these are more than {MOST_VALUES:,} values")
+    if reached != last:
+        raise ValueError(f"--axis {text}: steps of {step} from {first} do not lead to {last}, but to {reached}")
+    values = [first + number * step for number in range(int(count) + 1)]
+    return [int(one) if one == int(one) else float(one) for one in values]
 
 
 def _named(texts: Sequence[str]) -> dict[str, list[Any] | Range]:
@@ -121,12 +126,18 @@ def ranges_of(texts: Sequence[str]) -> dict[str, Range]:
     return {name: Choice(tuple(one)) if isinstance(one, list) else one for name, one in _named(texts).items()}
 
 
-def axes(texts: Sequence[str], random: int, draw_seed: int) -> Mapping[str, Sequence[Any]] | list[dict[str, Any]]:
-    """The axes of a sweep: a grid of all values, or `random` points, drawn from ranges and among values.
+def axes(
+    texts: Sequence[str], random: int, draw_seed: int, points: Sequence[Mapping[str, Any]] = ()
+) -> Mapping[str, Sequence[Any]] | list[dict[str, Any]]:
+    """The points of a sweep: a grid of all values, `random` points, drawn from ranges and among values, or a list.
 
     Raises:
-        ValueError: an axis cannot be read or comes twice, or a range is given for a grid.
+        ValueError: an axis cannot be read or comes twice, a range is given for a grid, or there are two of these.
     """
+    if points:
+        if texts or random:
+            raise ValueError("points: they stand in the place of axes and of random points; give one of them")
+        return [{name: None if value == "none" else value for name, value in one.items()} for one in points]
     if random:
         if not texts:
             raise ValueError(f"--random {random}: expected at least one --axis")

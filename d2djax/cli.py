@@ -11,13 +11,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import tyro
 from rich.console import Console
 from rich.table import Table
 
 from d2djax import files, interrupts, terminal
-from d2djax.arguments import axes, config_text, ranges_of, shard, slurm_note, with_config_file
+from d2djax.arguments import axes, file_text, ranges_of, seeds_of, shard, slurm_note
 from d2djax.options import Download, Figure, Info, Report, Run, Search, Sweep
+from d2djax.parser import parse
 from d2djax.terminal import show
 
 # What imports JAX is imported by the commands that need it: help and a refused option do not wait for it.
@@ -72,18 +72,18 @@ def _going_on(out: Path) -> Iterator[None]:
 def run_command(command: Run) -> None:
     """Runs `d2djax run`."""
     from d2djax.plotting import PICTURES
-    from d2djax.runs import check_seeds, run
+    from d2djax.runs import run
     from d2djax.tables import cost_table, summary_table
     from d2djax.validation import validate
 
     out = files.check_folder(command.out, "--out")
-    check_seeds(command.seeds)
+    seeds = seeds_of(command)
     config = validate(command.config)
     if files.check_own(out, "run", (*RUN_FILES, *PICTURES), "--out") and not command.overwrite:
         raise ValueError(f"--out {out}: the results of a run are here; --overwrite replaces them")
     messages = _start(command.require_gpu)
-    dataset = run(config, range(command.first_seed, command.first_seed + command.seeds))
-    place, pictures, failure = _save_run(dataset, config_text(command.config), out, PICTURES)
+    dataset = run(config, seeds)
+    place, pictures, failure = _save_run(dataset, file_text(command), out, PICTURES)
     show(summary_table(dataset))
     if "none" in config.policies and len(config.policies) > 1:
         show(cost_table(dataset))
@@ -137,14 +137,13 @@ def _save_run(dataset: Any, config: str, out: Path, old: Sequence[str]) -> tuple
 def sweep_command(command: Sweep) -> None:
     """Runs `d2djax sweep`."""
     from d2djax import machine
-    from d2djax.runs import check_seeds
     from d2djax.sweeps import sweep
     from d2djax.tables import diverged
 
     out = files.check_folder(command.out, "--out")
-    files.check_own(out, "sweep", (files.STORE,), "--out")
-    check_seeds(command.seeds)
-    points = axes(command.axis, command.random, command.draw_seed)
+    files.check_own(out, "sweep", (files.STORE, "config.toml"), "--out")
+    seeds = seeds_of(command)
+    points = axes(command.axis, command.random, command.draw_seed, command.points)
     part = None if command.distributed else shard(command.shard)
     if command.distributed:
         machine.join_processes(command.coordinator, command.processes, command.process)
@@ -153,9 +152,9 @@ def sweep_command(command: Sweep) -> None:
         messages.print(f"shard {part[0]}/{part[1]}")
     elif not command.distributed and (note := slurm_note()):
         messages.print(f"note: {note}")
-    seeds = range(command.first_seed, command.first_seed + command.seeds)
+    options = {"training": command.training, "shard": part, "file_text": file_text(command)}
     with _going_on(command.out):
-        found = sweep(command.config, points, seeds, out, training=command.training, shard=part)
+        found = sweep(command.config, points, seeds, out, **options)
     done = found["done"]
     show(f"{int(done.sum()):,} of {done.size:,} runs are done; saved in {out / files.STORE}", *diverged(found))
 
@@ -170,7 +169,7 @@ def search_command(command: Search) -> None:
     from d2djax.tables import best_trials
 
     out = files.check_folder(command.out, "--out")
-    files.check_own(out, "search", (files.JOURNAL, files.STORE), "--out")
+    files.check_own(out, "search", (files.JOURNAL, files.STORE, "config.toml", "best.toml"), "--out")
     ranges = ranges_of(command.axis)
     _start(command.require_gpu)
     with _going_on(command.out):
@@ -186,7 +185,8 @@ def search_command(command: Search) -> None:
             sampler_seed=command.sampler_seed,
         )
     show(best_trials(trials_of(study)))
-    show(f"saved in {out}: journal.log (optuna-dashboard opens it), results.zarr")
+    left = [name for name in ("results.zarr", "config.toml", "best.toml") if (out / name).exists()]
+    show(f"saved in {out}: journal.log (optuna-dashboard opens it), {', '.join(left)}")
 
 
 def figure_command(command: Figure) -> None:
@@ -277,13 +277,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with_traceback = "--traceback" in given or os.environ.get("D2DJAX_TRACEBACK") == "1"
     with terminal.ends(with_traceback):
         try:
-            command = tyro.extras.subcommand_cli_from_dict(
-                {name: kind for name, (kind, _) in COMMANDS.items()},
-                prog="d2djax",
-                description="Reinforcement-learned device-to-device graphs for federated learning.",
-                args=with_config_file([word for word in given if word != "--traceback"]),
-                config=(tyro.conf.OmitArgPrefixes,),
-            )
+            command, notes = parse(given, {name: kind for name, (kind, _) in COMMANDS.items()})
+            for note in notes:
+                terminal.say(note)
             for kind, function in COMMANDS.values():
                 if isinstance(command, kind):
                     function(command)

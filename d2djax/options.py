@@ -1,14 +1,54 @@
-"""What each command takes: the fields are its options, their descriptions its help."""
+"""What each command takes: the fields are its options, their descriptions its help; where settings stand in it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
-
-import tyro
+from typing import Any, Literal
 
 from d2djax.settings import Config, PolicyName
+
+# The settings from one of these fields up to the next form a group of the help.
+SETTING_GROUPS = {
+    "dataset": "data",
+    "policies": "policy",
+    "num_devices": "network",
+    "channel_model": "channel",
+    "cluster_budget": "reward",
+    "trust_probability": "trust",
+    "partition": "data",
+    "threshold": "reward",
+    "num_episodes": "policy",
+    "alpha_diversity": "reward",
+    "deployment": "policy",
+    "power_mode": "energy",
+    "model": "training",
+}
+# The groups in the order of the help, those of the commands themselves first and last.
+GROUPS = (
+    *("command", "data", "network", "channel", "trust", "reward", "policy", "energy", "training"),
+    "output and machine",
+)
+
+
+# A number of runs, or the seed of each.
+Seeds = int | tuple[int, ...]
+
+
+def positional(**options: Any) -> Any:
+    """Declares a field that is given without a name."""
+    return field(metadata={"positional": True}, **options)
+
+
+def short(default: Any, letter: str) -> Any:
+    """Declares an option that has a short name, too."""
+    return field(default=default, metadata={"short": f"-{letter}"})
+
+
+def from_file(default: Any) -> Any:
+    """Declares a field that only the file of a command sets, as no option could hold it."""
+    return field(default=default, metadata={"from_file": True})
 
 
 @dataclass(frozen=True)
@@ -17,15 +57,15 @@ class Run:
 
     Attributes:
         config: Every setting of a run.
-        seeds: Number of runs; their seeds are first_seed, first_seed + 1, ...
-        first_seed: Seed of the first run.
+        seeds: Number of runs, or the seed of each: 4, or 3,7,11.
+        first_seed: Seed of the first run, where seeds is a number of runs; the others follow it.
         out: Folder for results.zarr, config.toml, manifest.json and the figures.
         overwrite: Replace the results of an earlier run that are there.
         require_gpu: Stop if JAX found no GPU or TPU.
     """
 
-    config: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
-    seeds: int = 4
+    config: Config = field(default_factory=Config)
+    seeds: Seeds = 4
     first_seed: int = 0
     out: Path = Path("results")
     overwrite: bool = False
@@ -38,13 +78,16 @@ class Sweep:
 
     Attributes:
         config: Every setting of a run; those on an axis are left to it.
-        axis: NAME=VALUE,VALUE,... for a grid; or NAME=uniform:LOW:HIGH, NAME=log:LOW:HIGH. Once for each axis.
-        random: Draw this many points instead of taking all of the grid.
+        axis: gamma=0,0.5,1 lists values; gamma=0:1:0.1 goes from 0 to 1, both included, in steps of 0.1;
+            gamma=uniform:0:1 and gamma=log:0.01:1 are ranges for --random. Give it once for each axis. Most numbers
+            share one compiled program; settings that fix a size or choose code compile one for each value.
+        points: The points themselves, in the place of axes: a list of tables with the same settings.
+        random: Draw this many points instead of taking all of the grid; 0: the grid.
         draw_seed: Seed of these draws.
-        seeds: Number of runs of each point; their seeds are first_seed, first_seed + 1, ...
-        first_seed: Seed of the first run.
-        out: Folder for results.zarr.
+        seeds: Number of runs of each point, or the seed of each run: 4, or 3,7,11.
+        first_seed: Seed of the first run, where seeds is a number of runs; the others follow it.
         training: Train after the graphs are found; --no-training ends with them.
+        out: Folder for results.zarr and config.toml.
         shard: 3/16: compute the third of 16 parts; by default what Slurm says, else all.
         distributed: Work on one program together with the other processes of this job.
         coordinator: HOST:PORT of the first of these processes; empty: found by JAX.
@@ -53,14 +96,15 @@ class Sweep:
         require_gpu: Stop if JAX found no GPU or TPU.
     """
 
-    config: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
-    axis: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    config: Config = field(default_factory=Config)
+    axis: tuple[str, ...] = field(default=(), metadata={"repeats": True})
+    points: tuple[Mapping[str, Any], ...] = from_file(())
     random: int = 0
     draw_seed: int = 0
-    seeds: int = 4
+    seeds: Seeds = 4
     first_seed: int = 0
-    out: Path = Path("sweep")
     training: bool = True
+    out: Path = Path("sweep")
     shard: str = ""
     distributed: bool = False
     coordinator: str = ""
@@ -75,24 +119,25 @@ class Search:
 
     Attributes:
         config: Every setting of a run; those that are sought are left to the search.
-        axis: NAME=uniform:LOW:HIGH, NAME=log:LOW:HIGH or NAME=VALUE,VALUE,... Once for each setting that is sought.
+        axis: gamma=uniform:0:2 and gamma=log:0.01:1 are ranges; gamma=0,0.5,1 and gamma=0:1:0.1 list values. Give
+            it once for each setting that is sought.
         objective: accuracy, final_accuracy, reward, energy, reliability or points_sent; several give a Pareto set.
         policy: Policy whose results count.
         trials: Finished trials in the end.
         batch: Trials at the same time.
-        seeds: Number of runs of each trial.
+        seeds: Number of runs of each trial, or the seed of each: 4, or 3,7,11.
         sampler_seed: Seed of the proposals.
-        out: Folder for journal.log, which optuna-dashboard opens, and results.zarr.
+        out: Folder for journal.log, which optuna-dashboard opens, results.zarr, config.toml and best.toml.
         require_gpu: Stop if JAX found no GPU or TPU.
     """
 
-    config: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
-    axis: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    config: Config = field(default_factory=Config)
+    axis: tuple[str, ...] = field(default=(), metadata={"repeats": True})
     objective: tuple[str, ...] = ("accuracy",)
     policy: PolicyName = "rl"
     trials: int = 64
     batch: int = 16
-    seeds: int = 4
+    seeds: Seeds = 4
     sampler_seed: int = 0
     out: Path = Path("search")
     require_gpu: bool = False
@@ -106,20 +151,20 @@ class Figure:
         names: 2a to 2h; regret, degrees, weights, exploration, devices; or all.
         size: toy (seconds, shows that all works), small (8 seeds, minutes to an hour) or paper (100 seeds, a GPU).
         seeds: Number of runs of each point; 0: as the size says.
-        out: Folder; results, pictures and numbers go to a folder in it that is named as the size.
         radioml: RML2016.10a_dict.pkl; by default the windows are made in process.
         cifar10: Folder of CIFAR-10; by default the usual places.
         fashion_mnist: Folder of Fashion-MNIST; by default the usual places.
+        out: Folder; results, pictures and numbers go to a folder in it that is named as the size.
         require_gpu: Stop if JAX found no GPU or TPU.
     """
 
-    names: tyro.conf.Positional[tuple[str, ...]]
+    names: tuple[str, ...] = positional()
     size: Literal["toy", "small", "paper"] = "toy"
     seeds: int = 0
-    out: Path = Path("figures")
     radioml: str = ""
     cifar10: str = ""
     fashion_mnist: str = ""
+    out: Path = Path("figures")
     require_gpu: bool = False
 
 
@@ -132,8 +177,8 @@ class Report:
         out: The page.
     """
 
-    store: tyro.conf.Positional[Path]
-    out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("report.html")
+    store: Path = positional()
+    out: Path = short(Path("report.html"), "o")
 
 
 @dataclass(frozen=True)
@@ -145,7 +190,7 @@ class Download:
         data_dir: Folder for the files, in which runs look for them by default.
     """
 
-    name: tyro.conf.Positional[Literal["fashion_mnist", "cifar10"]]
+    name: Literal["fashion_mnist", "cifar10"] = positional()
     data_dir: Path = Path("~/.cache/d2djax")
 
 

@@ -239,7 +239,10 @@ def check_seeds(seeds: int | Sequence[int]) -> np.ndarray:
     Raises:
         ValueError: none is left, one repeats, or one does not fit in 31 bits.
     """
-    if isinstance(seeds, bool):
+    # A text has a length and items too, but is no list of numbers.
+    if isinstance(seeds, (bool, str, bytes)) or not (
+        hasattr(seeds, "__len__") or isinstance(seeds, (int, np.integer))
+    ):
         raise ValueError(f"seeds must be a count or whole numbers; got {seeds!r}")
     count = int(seeds) if isinstance(seeds, (int, np.integer)) else len(seeds)
     if not 1 <= count <= MOST_RUNS:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from d2djax import files, journal, machine, results
+from d2djax import files, journal, machine, repeat, results
 from d2djax.axes import Choice, LogUniform, Range, check_name, check_range, is_whole
 from d2djax.config import Config
 from d2djax.data import Dataset
@@ -138,7 +138,8 @@ def search(
         width: runs at the same time on each device; none: chosen to fit.
 
     Returns:
-        The study.
+        The study. `<out>/config.toml` repeats the search, `<out>/best.toml` the runs of its best trial (see
+        `best_trial`): `d2djax search --config`, `d2djax run --config`.
 
     Raises:
         ValueError: a range, an objective or a setting is wrong, an objective contains what is sought, another
@@ -154,10 +155,10 @@ def search(
     config = config or Config()
     if policy not in config.policies:
         raise ValueError(f"policy must be one of config.policies, {', '.join(config.policies)}; got {policy!r}")
-    config, trains = replace(config, policies=(policy,)), any(OBJECTIVES[name].needs_training for name in names)
+    trains = any(OBJECTIVES[name].needs_training for name in names)
     folder = files.check_folder(out)
     files.check_own(folder, "search", journal.NAMES)
-    setup = set_up(config, data, recipe)
+    setup = set_up(replace(config, policies=(policy,)), data, recipe)
     about = _identity(setup, ranges or {}, names, run_seeds, trains) | {"sampler_seed": sampler_seed}
     console, before = errors() if progress else None, (setup,)
     with journal.held(folder), live(console) as show:
@@ -165,6 +166,11 @@ def search(
         there = study.user_attrs["seeds"]
         new = [seed for seed in run_seeds if seed not in there]
         lacking = journal.with_more(study, run_seeds)
+        # After the check that `out` is its own, and before the work: a search that was stopped is repeated, too.
+        axes = [repeat.axis_text(name, values) for name, values in (ranges or {}).items()]
+        options = {"axis": axes, "objective": list(names), "policy": policy, "trials": trials, "batch": batch}
+        options |= repeat.seed_options(there + new, first=False) | {"sampler_seed": sampler_seed}
+        repeat.leave(folder, repeat.text_of("search", options, config, list(space), data=data, recipe=recipe))
         done = len(journal.finished(study))
         left = max(0, trials - done) * len(run_seeds) + len(lacking) * len(new)
         whole = max(trials, done) * len(run_seeds)
@@ -191,7 +197,38 @@ def search(
                 journal.tell(study, trial, values)
             done += len(asked)
         results.save(trials_of(study), folder / files.STORE)
+        _leave_best(folder, study, config, data, recipe)
     return study
+
+
+def _leave_best(
+    folder: Path, study: optuna.Study, config: Config, data: Dataset | None, recipe: Recipe | None
+) -> None:
+    """Writes the file with which `d2djax run` repeats the best trial, for all policies of the config."""
+    best = best_trial(study)
+    if best is None:
+        return
+    values = zip(study.user_attrs["objectives"], best.values, strict=True)
+    named = ", ".join(f"{name} {value:.6g}" for name, value in values)
+    comment = f"It is trial {best.number} of a search, the best one: {named}."
+    own, found = repeat.seed_options(study.user_attrs["seeds"]), replace(config, **best.params)
+    repeat.leave(folder, repeat.text_of("run", own, found, data=data, recipe=recipe, comment=comment), "best.toml")
+
+
+def best_trial(study: optuna.Study) -> optuna.trial.FrozenTrial | None:
+    """The best trial; of several that no other beats in all objectives, the best in the first objective.
+
+    Returns:
+        The trial, of equal ones the first; none if every trial has failed.
+    """
+    trials = [trial for trial in study.get_trials(deepcopy=False) if trial.state.name == "COMPLETE"]
+    sign = 1 if study.directions[0].name == "MINIMIZE" else -1
+    best = {trial.number for trial in study.best_trials} if trials else set()
+    return min(
+        (trial for trial in trials if trial.number in best),
+        key=lambda trial: (sign * trial.values[0], trial.number),
+        default=None,
+    )
 
 
 def _identity(

@@ -30,73 +30,73 @@ class Config:
     Attributes:
         dataset: Data set that the devices hold. Static.
         data_dir: Folder of the data set; none: the usual places, or made in process (radioml). Static.
-        min_snr: Lowest signal-to-noise ratio of the radio windows, dB; without effect on images. Static.
-        policies: Ways to choose the graph that are compared in each run. Static.
-        num_devices: `N`, devices. Static.
-        num_classes: `L`, classes; 0: those of the data set. Static.
-        num_states: `S`, channel states. Static.
+        min_snr: Lowest signal-to-noise ratio of the radio windows, dB; it has no effect on images. Static.
+        policies: Policies that are compared in each run: how the devices choose their links. Static.
+        num_devices: Number of devices `N`. Static.
+        num_classes: Number of classes `L`; 0: those of the data set. Static.
+        num_states: Number of channel states `S`. Static.
         field_size: Side of the square field, m.
-        num_hotspots: Hot spots around which the devices stand. Static.
+        num_hotspots: Number of hot spots, around which the devices stand. Static.
         hotspot_spread: Standard deviation of a device's distance to its hot spot along each axis, m.
-        channel_model: One shadowing draw per state, or one snapshot of moving devices per state. Static.
+        channel_model: What a channel state is: a draw of the shadowing, or a snapshot of moving devices. Static.
         shadowing_deviation: Standard deviation of the log-normal shadowing, dB.
         mobility_step: Standard deviation of a device's move between two snapshots along each axis, m.
-        transmit_power: `P_tx`, W.
-        reference_gain: `beta0`, path gain at 1 m.
-        path_loss_exponent: `a`, how fast the power falls with distance.
-        noise_power: `sigma^2`, W (-174 dBm/Hz over 1 MHz).
-        rate: `r`, bit/s/Hz.
+        transmit_power: Transmit power `P_tx`, W; it sets the outage.
+        reference_gain: Path gain `beta0` at 1 m, a ratio of powers.
+        path_loss_exponent: Path loss exponent `a`: how fast the received power falls with distance.
+        noise_power: Noise power `sigma^2`, W; by default -174 dBm/Hz over 1 MHz.
+        rate: Rate `r` of a transmission, bit/s/Hz.
         stay_probability: Probability that the channel keeps its state from one episode to the next.
-        reliability_threshold: `alpha_D`, largest outage inside a cluster.
-        cluster_budget: `B`, points that each cluster may request over links from outside it.
+        reliability_threshold: Largest outage probability `alpha_D` inside a cluster.
+        cluster_budget: Budget `B`: data points that each cluster may request over links from outside it.
         trust_probability: Probability that a device trusts another with a class.
-        num_sensitive_classes: Classes, drawn per run, that are trusted with `sensitive_trust_probability`.
+        num_sensitive_classes: Number of classes that are trusted with `sensitive_trust_probability`, drawn per run.
         sensitive_trust_probability: Probability that a device trusts another with a sensitive class.
         partition: How points are dealt: some classes to each device (the paper), shares of each class drawn from a
             Dirichlet distribution, shards of a list sorted by class, or i.i.d. Static.
         classes_per_device: Classes that each device starts with, in partition k_classes. Static.
-        concentration: `alpha` of partition dirichlet; the smaller, the fewer classes a device has.
+        concentration: Parameter `alpha` of partition dirichlet; the smaller, the fewer classes a device has.
         shards_per_device: Shards that each device starts with, in partition shards. Static.
-        points_per_device: Points that a device starts with, in partition dirichlet on average; 0: as many as in
-            the paper. Static.
+        points_per_device: Data points that a device starts with, in partition dirichlet on average; 0: as many as
+            in the paper. Static.
         test_fraction: Share of each class that is held out for testing. Static.
-        threshold: `c_i[l]`, points of a class that make it count, the same for all devices and classes.
-        min_classes: `L-hat`, classes that every device should hold.
+        threshold: Threshold `c_i[l]`: data points that a device needs of each class, the same for all.
+        min_classes: Number of classes `L-hat` that every device should hold.
         score_fraction: Share of the threshold that counts in the score f; none: `1 - alpha_D`.
-        num_episodes: `E`, episodes of policy training. Static.
-        record_every: Episodes over which each recorded point of the history is averaged. Static.
+        num_episodes: Number of episodes `E` of policy training. Static.
+        record_every: Episodes between two points of the recorded history, over which each is averaged. Static.
         temperature: Divides the values in the softmax of eq. 7; 1 is the paper.
         initial_value: Value of an untried link; none: an upper bound of the reward. 0 is the literal reading.
-        alpha_diversity: `alpha_1`, weight of the score f.
-        alpha_outage: `alpha_2`, weight of the outage of the chosen link.
-        alpha_budget: `alpha_3`, weight of a data point above or below the cluster's budget.
-        gamma: Weight of the global reward.
+        alpha_diversity: Weight `alpha_1` of the diversity score f in the reward.
+        alpha_outage: Weight `alpha_2` of the outage of the chosen link.
+        alpha_budget: Weight `alpha_3` of each data point above or below the cluster's budget.
+        gamma: Weight `gamma` of the global reward.
         reference_weights: `alpha_1`, `alpha_2`, `alpha_3` and `gamma` by which all graphs are valued alike,
             whatever weights they were learned with; no device learns from them.
         deployment: The learned graph is the greedy one, or a sample of the policy. Static.
-        delivery: Whole points that arrive: expected number rounded down, or a binomial draw. Static.
-        best_response_restarts: Starting graphs of the centralised best response. Static.
+        delivery: How many whole points arrive: the expected number rounded down, or a binomial draw. Static.
+        best_response_restarts: Number of starting graphs of the centralised best response. Static.
         best_response_sweeps: Passes over all devices from each starting graph. Static.
         power_mode: Energy is counted with power that keeps an outage of `alpha_D`, or with fixed powers. Static.
-        bandwidth: `W`, Hz.
-        d2d_power: `P_D2D` of mode fixed, W.
-        d2s_power: `P_D2S` of mode fixed, W.
-        amplifier_efficiency: `eta`.
-        circuit_power: `P_c` of a transmitter, W.
-        receive_power: `P_rx` of a receiver, W.
+        bandwidth: Bandwidth `W`, Hz; it sets how long a transmission takes.
+        d2d_power: Transmit power `P_D2D` between devices in mode fixed, W.
+        d2s_power: Transmit power `P_D2S` to the server in mode fixed, W.
+        amplifier_efficiency: Efficiency `eta` of the power amplifier: radiated over consumed power.
+        circuit_power: Power `P_c` that a transmitter's circuits take besides, W.
+        receive_power: Power `P_rx` that a receiver takes, W.
         d2s_distance_ratio: Distance to the server, in mean distances between two devices.
         model: Network that is trained; auto: that of the data set. Static.
         scheme: What is aggregated: models (fedavg), models held near the global one (fedprox), or gradients at
             every step (fedsgd). Static.
-        num_steps: `T`, local training steps. Static.
-        aggregation_interval: `tau_a`, local steps between two aggregations. Static.
+        num_steps: Number of local training steps `T`. Static.
+        aggregation_interval: Local steps `tau_a` between two aggregations. Static.
         evaluate_every: Aggregations between two evaluations of the global model. Static.
         batch_size: Points in a minibatch. Static.
         learning_rate: Step size of local SGD; none: 0.05 for images, 0.2 for radio windows.
         server_learning_rate: Step size of the server's optimiser, where one is given.
-        proximal_weight: `mu` of FedProx.
-        num_stragglers: `m`, devices whose update the server does not get.
-        straggler_draw: The stragglers are drawn once per run, or anew per aggregation. Static.
+        proximal_weight: Weight `mu` of FedProx's proximal term.
+        num_stragglers: Number of devices `m` whose update the server does not get.
+        straggler_draw: Whether the stragglers are drawn once per run or anew per aggregation. Static.
     """
 
     dataset: DatasetName = static("radioml")

@@ -12,7 +12,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from rich.console import Console
 
-from d2djax import files, layout, locks, results
+from d2djax import files, layout, locks, repeat, results
 from d2djax.axes import Point
 from d2djax.chunks import Chunks, prepare
 from d2djax.config import Config
@@ -46,6 +46,7 @@ def sweep(
     shard: tuple[int, int] | None = None,
     progress: bool = True,
     width: int | None = None,
+    file_text: str | None = None,
 ) -> xarray.Dataset:
     """Computes every point of a sweep for every seed, and keeps the results in `<out>/results.zarr`.
 
@@ -66,6 +67,7 @@ def sweep(
             folder need nothing else of each other.
         progress: shows progress on standard error.
         width: runs at the same time on each device; none: chosen to fit.
+        file_text: what goes to `<out>/config.toml`, with which `d2djax sweep` repeats this; none: the arguments.
 
     Returns:
         The results as they are on disk, dimensions of the axes first, then as in `run`. `done` is 1 where a run is
@@ -82,15 +84,33 @@ def sweep(
     wanted = lay_out_store(design, manifest_of(design), part[1])
     path = files.expand(out).resolve() / files.STORE
     fill = partial(_fill, design, width, console if jax.process_index() == 0 else None)
+    text = file_text or _file_text(design, config or Config(), data, recipe)
     if jax.process_index() == 0:
         with locks.working(path.with_name(f"{path.name}.lock"), errors().print) as held:
-            fill(partial(prepare, path, wanted, part, held))
+            fill(partial(_begin, path, wanted, part, held, text))
     else:
         fill(None)
     if jax.process_count() > 1:
         # The others wait until the first has written the last chunk.
         multihost_utils.sync_global_devices(str(path))
     return _asked(results.read(path), wanted)
+
+
+def _begin(path: Path, wanted: layout.Layout, part: tuple[int, int], held: locks.Locks, text: str) -> Chunks:
+    """Prepares the store, then leaves the file that repeats the sweep: before the work, as that may be stopped."""
+    chunks = prepare(path, wanted, part, held)
+    repeat.leave(path.parent, text)
+    return chunks
+
+
+def _file_text(design: Design, config: Config, data: Dataset | None, recipe: Recipe | None) -> str:
+    """The file of a sweep that was called from Python: axes or points, seeds, and the settings that are on none."""
+    axes = {name: values for name, (_, values) in design.axes.coordinates.items()}
+    options: dict[str, Any] = {"axis": [repeat.axis_text(name, values) for name, values in axes.items()]}
+    if "point" in design.axes.dims:
+        options = {"points": [dict(zip(axes, point, strict=True)) for point in zip(*axes.values(), strict=True)]}
+    options |= repeat.seed_options(design.seeds) | {"training": design.trains}
+    return repeat.text_of("sweep", options, config, list(axes), data=data, recipe=recipe)
 
 
 def _agree(decide: Callable[[], np.ndarray], size: int) -> np.ndarray:

@@ -2,13 +2,14 @@ import errno
 import io
 import json
 import os
+import re
 import shutil
 import struct
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from importlib import metadata
 from pathlib import Path
 
@@ -21,6 +22,7 @@ import xarray
 import d2djax
 from d2djax import arguments, batch, cli, machine, results, runs
 from d2djax.config import Config
+from d2djax.parser import parse
 
 # The devices are fixed once JAX has started: a command in this process then leaves them to the other tests.
 jax.devices()
@@ -209,17 +211,6 @@ def test_config_file_that_cannot_be_read(capsys, stops_before_compiling, tmp_pat
     one_line(lines, path, *words)
 
 
-@pytest.mark.parametrize(
-    "content, word",
-    [("num_device = 5\n", "num-device"), ('num_devices = "many"\n', "many"), ("[network]\nrate = 2\n", "network")],
-)
-def test_config_file_is_checked_as_strictly_as_the_command_line(
-    capsys, stops_before_compiling, tmp_path, content, word
-):
-    (tmp_path / "config.toml").write_text(content)
-    assert word in "\n".join(refused(capsys, "run", "--config", tmp_path / "config.toml"))
-
-
 def test_range_is_checked_in_a_config_file_too(capsys, stops_before_compiling, tmp_path):
     (tmp_path / "config.toml").write_text("num_devices = 1\n")
     one_line(refused(capsys, "run", "--config", "config.toml"), "num_devices", "got 1")
@@ -275,7 +266,7 @@ CHANGED = Config(
 
 @pytest.mark.parametrize("config", [CHANGED, Config(), replace(Config(), initial_value=-2.5, min_snr=-20)])
 def test_config_file_round_trip(parsed, tmp_path, config):
-    (tmp_path / "config.toml").write_text(arguments.config_text(config))
+    (tmp_path / "config.toml").write_text(arguments.file_text(cli.Run(config)))
     assert parsed("--config", tmp_path / "config.toml").config == config
 
 
@@ -396,13 +387,100 @@ def test_run_writes_everything(toy):
     assert manifest["seeds"] == [7, 8]
 
 
-def test_saved_config_gives_the_run_again(toy, parsed, idx_folder):
+@pytest.mark.parametrize("name", ["config.toml", "manifest.json"])
+def test_a_run_repeats_from_its_files(toy, idx_folder, capsys, tmp_path, name):
     folder, _, _ = toy
-    config = parsed("--config", folder / "config.toml").config
-    assert (config.num_devices, config.data_dir) == (5, str(idx_folder))
-    manifest = json.loads((folder / "manifest.json").read_text())
-    completed = json.loads(json.dumps(asdict(d2djax.validate(config))))
-    assert manifest["config"].items() <= completed.items()
+    # A manifest says what the data were, not where.
+    place = ["--data-dir", str(idx_folder)] if name == "manifest.json" else []
+    cli.main(["run", "--config", str(folder / name), "--out", str(tmp_path / "again"), *place])
+    again = results.read(tmp_path / "again" / "results.zarr")
+    assert again["run"].values.tolist() == [7, 8]
+    xarray.testing.assert_identical(again.drop_attrs(), results.read(folder / "results.zarr").drop_attrs())
+    if name == "config.toml":
+        assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_a_sweep_repeats_from_its_file(idx_folder, capsys, tmp_path):
+    axes = ["--axis", "rate=1,2", "--axis", "gamma=0:0.2:0.1", "--seeds", "3,5", "--no-training"]
+    words = ["sweep", *TOY, "--data-dir", idx_folder, "--policies", "uniform", *axes, "--out", tmp_path / "first"]
+    cli.main(list(map(str, words)))
+    text = (tmp_path / "first" / "config.toml").read_text()
+    assert 'command = "sweep"' in text and "training = false" in text and "seeds = [\n    3,\n    5,\n]" in text
+    cli.main(["sweep", "--config", str(tmp_path / "first/config.toml"), "--out", str(tmp_path / "again")])
+    first, again = (results.read(tmp_path / one / "results.zarr") for one in ("first", "again"))
+    assert list(again.sizes)[:3] == ["rate", "gamma", "run"]
+    assert again["gamma"].values.tolist() == [0, 0.1, 0.2]
+    xarray.testing.assert_identical(again.drop_attrs(), first.drop_attrs())
+    assert (tmp_path / "again/config.toml").read_text() == text
+
+
+def test_a_search_repeats_from_its_file_and_its_best_trial_as_a_run(idx_folder, capsys, tmp_path):
+    own = [
+        "--axis",
+        "field_size=uniform:200:600",
+        "--objective",
+        "reliability",
+        "points_sent",
+        "--trials",
+        4,
+        "--batch",
+        2,
+    ]
+    own += ["--seeds", "2,9", "--policy", "uniform", "--sampler-seed", 5]
+    words = ["search", *TOY, "--data-dir", idx_folder, *own, "--out", tmp_path / "first"]
+    cli.main(list(map(str, words)))
+    cli.main(["search", "--config", str(tmp_path / "first/config.toml"), "--out", str(tmp_path / "again")])
+    first, again = (results.read(tmp_path / one / "results.zarr") for one in ("first", "again"))
+    xarray.testing.assert_identical(again.drop_attrs(), first.drop_attrs())
+    for name in ("config.toml", "best.toml"):
+        assert (tmp_path / "again" / name).read_text() == (tmp_path / "first" / name).read_text()
+    # Of the trials that no other beats, the best in the first objective.
+    front = first.isel(trial=np.flatnonzero(first["is_best"].values))
+    best = front.isel(trial=int(front["reliability"].mean("run").argmax("trial")))
+    command, _ = parse(["run", "--config", str(tmp_path / "first/best.toml")], {"run": cli.Run})
+    assert command.config.field_size == float(best["field_size"])
+    assert (command.seeds, command.config.policies) == ((2, 9), ("none", "uniform", "rl"))
+    cli.main(["run", "--config", str(tmp_path / "first/best.toml"), "--out", str(tmp_path / "best")])
+    run = results.read(tmp_path / "best/results.zarr").sel(policy="uniform")
+    assert run["run"].values.tolist() == [2, 9]
+    assert run["points_moved"].values.tolist() == best["points_sent"].values.tolist()
+    np.testing.assert_allclose(1 - run["graph_outage"].mean("state"), best["reliability"], rtol=1e-6)
+
+
+def test_the_file_of_a_sweep_is_there_before_its_work_and_not_changed_by_one_that_is_refused(
+    tiny_config, tiny_dataset, monkeypatch, tmp_path
+):
+    def stop(*_, **__):
+        raise StartedError
+
+    monkeypatch.setattr("d2djax.design.compute", stop)
+    options = {"data": tiny_dataset, "training": False, "progress": False}
+    with pytest.raises(StartedError):
+        d2djax.sweep(tiny_config, {"gamma": [0.0, 1.0]}, [4], tmp_path, **options)
+    text = (tmp_path / "config.toml").read_text()
+    assert 'axis = [\n    "gamma=0.0,1.0",\n]' in text and "first_seed = 4" in text and "\ngamma" not in text
+    # Only Python has the data.
+    with pytest.raises(ValueError, match=r"config.toml: data were given in Python; only d2djax.sweep"):
+        parse(["sweep", "--config", str(tmp_path / "config.toml")], {"sweep": cli.Sweep})
+    with pytest.raises(ValueError, match="rate"):
+        d2djax.sweep(replace(tiny_config, rate=3.0), {"gamma": [0.0, 1.0]}, [4], tmp_path, **options)
+    assert (tmp_path / "config.toml").read_text() == text
+
+
+def test_the_file_of_points_from_python(tiny_config, tiny_dataset, monkeypatch, tmp_path):
+    def stop(*_, **__):
+        raise StartedError
+
+    monkeypatch.setattr("d2djax.design.compute", stop)
+    points = [{"score_fraction": None, "gamma": 0.1}, {"score_fraction": 0.5, "gamma": 1 / 3}]
+    with pytest.raises(StartedError):
+        d2djax.sweep(tiny_config, points, [9, 4], tmp_path, data=tiny_dataset, training=False, progress=False)
+    path = tmp_path / "config.toml"
+    path.write_text(re.sub(r"given_in_python = \[[^]]*\]", "", path.read_text()))
+    command, _ = parse(["sweep", "--config", str(path)], {"sweep": cli.Sweep})
+    assert arguments.axes(command.axis, command.random, command.draw_seed, command.points) == points
+    assert (command.seeds, command.training) == ((9, 4), False)
+    assert command.config == replace(tiny_config, score_fraction=None, gamma=Config.gamma)
 
 
 def cells(line):
