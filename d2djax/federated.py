@@ -46,7 +46,9 @@ class Recipe:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Learning:
-    """Learning curves of the global model, one point per evaluation.
+    """Learning curves of the global model: one point before training, then one per evaluation.
+
+    `rounds` counts the first point; `train_loss` and `drift` are NaN there, as no step has been taken yet.
 
     Attributes:
         accuracy: [rounds] float32, share of held-out points classified right.
@@ -298,14 +300,21 @@ def train(key: Array, recipe: Recipe, points: Points, test: Array, holding: Hold
     task = Task(key, recipe, points, holding, config)
     aggregation, optimizer_of = SCHEMES[config.scheme]
 
-    def recorded(carry, first_steps):
+    def stretch(carry, first_steps):
         carry, (train_loss, drift) = jax.lax.scan(lambda *step: aggregation(task, *step), carry, first_steps)
-        found: Evaluation = evaluate(recipe.model, carry[0], points, test)
-        return carry, Learning(
-            found.accuracy, found.loss, found.class_accuracy, jnp.mean(train_loss), jnp.mean(drift)
+        return carry, (jnp.mean(train_loss), jnp.mean(drift))
+
+    def recorded(carry, first_steps):
+        # Nothing is trained before the first evaluation, which so shares its compiled code with all others.
+        unknown = (jnp.float32(jnp.nan), jnp.float32(jnp.nan))
+        carry, losses = jax.lax.cond(
+            first_steps[0] < 0, lambda *args: (carry, unknown), stretch, carry, first_steps
         )
+        found: Evaluation = evaluate(recipe.model, carry[0], points, test)
+        return carry, Learning(found.accuracy, found.loss, found.class_accuracy, *losses)
 
     start = first_parameters(recipe.model, at(key, Stream.MODEL), inputs(points, jnp.zeros(1, jnp.int32)))
-    first_steps = jnp.arange(0, config.num_steps, config.aggregation_interval)
+    first_steps = jnp.arange(0, config.num_steps, config.aggregation_interval).reshape(-1, config.evaluate_every)
+    before = jnp.full_like(first_steps[:1], -1)
     carry = (start, optimizer_of(task).init(start))
-    return jax.lax.scan(recorded, carry, first_steps.reshape(-1, config.evaluate_every))[1]
+    return jax.lax.scan(recorded, carry, jnp.concatenate([before, first_steps]))[1]

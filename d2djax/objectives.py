@@ -63,8 +63,9 @@ def _energy(found: Values, uploads: np.ndarray) -> np.ndarray:
 OBJECTIVES: dict[str, Objective] = {
     "accuracy": Objective(
         "maximize",
-        "mean accuracy over the rounds",
-        lambda found, uploads: _mean(found("accuracy")),
+        "mean accuracy over the rounds of training",
+        # Round 0 comes before training.
+        lambda found, uploads: _mean(found("accuracy")[..., 1:]),
         needs_training=True,
         contains=("evaluate_every",),
     ),

@@ -46,8 +46,10 @@ STATUS = (
 # Where a number is missing on purpose; what is not finite anywhere else is told by `status`.
 MISSING = {
     "exchange_energy": "NaN for pooled, whose points move by no exchange",
+    **{name: "NaN in round 0, before the first minibatch" for name in ("train_loss", "drift")},
     **{f"graph_{name}": "NaN for pooled, which has no graph" for name in _WORTH},
 }
+ROUND = "local steps taken; 0: the first model, before training"
 _ENTROPY = {"entropy": ("nat", "mean entropy of the policies")}
 
 
@@ -130,7 +132,9 @@ def kind_of(name: str) -> int:
 def _is_missing(name: str, values: np.ndarray, policies: tuple[str, ...]) -> np.ndarray:
     """Where a number is missing on purpose, see `MISSING`; bool in the shape of the values."""
     found = np.zeros(values.shape, bool)
-    if name in MISSING and "pooled" in policies:
+    if name in ("train_loss", "drift"):
+        found[..., 0] = np.isnan(values[..., 0])
+    elif name in MISSING and "pooled" in policies:
         number = policies.index("pooled")
         found[:, number] = np.isnan(values[:, number])
     return found
@@ -189,7 +193,7 @@ def coordinates(config: Config, dataset: Dataset) -> dict[str, tuple[np.ndarray,
     stride = config.aggregation_interval * config.evaluate_every
     found = {
         "policy": (text(config.policies), {}),
-        "round": (np.arange(stride, config.num_steps + 1, stride), {"units": "local step"}),
+        "round": (np.arange(0, config.num_steps + 1, stride), {"units": "local step", "long_name": ROUND}),
         "state": (np.arange(config.num_states), {"long_name": "channel state"}),
         "device": (np.arange(config.num_devices), {}),
         "class": (text(dataset.class_names), {}),

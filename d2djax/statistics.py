@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 if TYPE_CHECKING:
     import xarray
+
+    Curves = TypeVar("Curves", xarray.DataArray, xarray.Dataset)
 
 
 def interval(samples: np.ndarray, *, level: float = 0.95) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -56,9 +58,21 @@ def bootstrap(samples: np.ndarray, *, level: float = 0.95) -> tuple[float, float
     return mean, float(found.confidence_interval.low), float(found.confidence_interval.high)
 
 
+def in_training(values: Curves) -> Curves:
+    """Learning curves without round 0, the evaluation before training.
+
+    Args:
+        values: an array or a dataset with the dimension `round`.
+    """
+    return values.sel(round=values["round"] > 0)
+
+
 def mean_accuracy(results: xarray.Dataset) -> xarray.DataArray:
-    """Area under the accuracy curve over its length, (run, policy): how fast and how high a policy learns."""
-    return results["accuracy"].mean("round")
+    """Area under the accuracy curve over its length, (run, policy): how fast and how high a policy learns.
+
+    The mean is over the rounds of training, without round 0, in which no policy has learned anything.
+    """
+    return in_training(results["accuracy"]).mean("round")
 
 
 def paired_differences(values: xarray.DataArray, reference: str = "none") -> xarray.DataArray:
@@ -109,7 +123,7 @@ def energy_after(results: xarray.Dataset, steps: float | xarray.DataArray) -> xa
 
 
 def cost_to_accuracy(results: xarray.Dataset, target: float | xarray.DataArray) -> xarray.Dataset:
-    """What it takes until the global model first reaches an accuracy (Section IV-B).
+    """What it takes until the global model first reaches an accuracy in training (Section IV-B).
 
     Args:
         results: of `d2djax.run`.
@@ -124,8 +138,9 @@ def cost_to_accuracy(results: xarray.Dataset, target: float | xarray.DataArray) 
     """
     import xarray
 
-    reached = results["accuracy"] >= target
-    steps = results["round"].where(reached).min("round").fillna(np.inf)
+    accuracy = in_training(results["accuracy"])
+    reached = accuracy >= target
+    steps = accuracy["round"].where(reached).min("round").fillna(np.inf)
     aggregations, energy = aggregations_after(results, steps), energy_after(results, steps)
     # A target that is never reached is infinitely far, also for `pooled`, whose exchange has no energy.
     energy = energy.where(np.isfinite(steps), np.inf)

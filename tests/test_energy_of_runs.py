@@ -65,12 +65,12 @@ def results(scheme):
     config = {"config": {"scheme": scheme, "aggregation_interval": 10}}
     return xarray.Dataset(
         {
-            "accuracy": (("run", "policy", "round"), [[[0.1, 0.5, 0.4], [0.5, 0.6, 0.7]]]),
+            "accuracy": (("run", "policy", "round"), [[[0.9, 0.1, 0.5, 0.4], [0.9, 0.5, 0.6, 0.7]]]),
             "exchange_energy": (("run", "policy"), [[0.0, 3.0]]),
             "upload_energy": ("run", [2.0]),
             "upload_bits": ("run", [800]),
         },
-        coords={"policy": ["none", "rl"], "round": [10, 20, 30]},
+        coords={"policy": ["none", "rl"], "round": [0, 10, 20, 30]},
         attrs={"manifest": json.dumps(config)},
     )
 

@@ -159,8 +159,18 @@ def masks(shape, step, device):
     return np.asarray(Dropped(shape[1]).apply(eye, jnp.ones(shape), train=True, rngs={"dropout": key}), float)
 
 
+def split_rounds(learning):
+    """The first evaluation, before training, and all others."""
+    return tuple(jax.tree.map(lambda curve, part=part: curve[part], learning) for part in (0, slice(1, None)))
+
+
 def same_as_replay(points, test_points, holding, config, model=None, **options):
-    got = trained(KEY, model or Linear(), points, test_points, holding, config)
+    first, got = split_rounds(trained(KEY, model or Linear(), points, test_points, holding, config))
+    parameters, x, y = first_model(points), *as_images(points)
+    logits, loss = logits_and_loss(*parameters, x[test_points], y[test_points])
+    np.testing.assert_allclose(first.loss, loss, rtol=1e-4)
+    np.testing.assert_allclose(first.accuracy, np.mean(np.argmax(logits, axis=1) == y[test_points]), atol=1e-4)
+    assert np.isnan(first.train_loss) and np.isnan(first.drift)
     accuracy, loss, train_loss, drift = replay(points, test_points, holding, config, **options)
     np.testing.assert_allclose(got.loss, loss, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(got.train_loss, train_loss, rtol=1e-4, atol=1e-4)
@@ -187,7 +197,7 @@ def test_dropout_acts_in_training_alone_by_step_and_device(points, test_points, 
     config = replace(config, scheme=scheme)
     got = same_as_replay(points, test_points, holding, config, Dropped(), mask=masks)
     plain = trained(KEY, Linear(), points, test_points, holding, config)
-    assert not np.allclose(got.train_loss, plain.train_loss)
+    assert not np.allclose(got.train_loss, split_rounds(plain)[1].train_loss)
     # Nothing is dropped: the masks are there, and the numbers are those without.
     none = trained(KEY, Dropped(rate=0.0), points, test_points, holding, config)
     np.testing.assert_allclose(none.loss, plain.loss, rtol=1e-5)
@@ -237,7 +247,7 @@ def test_no_weight_in_fedprox_is_fedavg(points, test_points, holding, config):
 def test_more_weight_in_fedprox_means_less_drift(points, test_points, holding, config):
     drifts = [
         float(
-            trained(KEY, Linear(), points, test_points, holding, replace(config, scheme="fedprox", **mu)).drift[0]
+            trained(KEY, Linear(), points, test_points, holding, replace(config, scheme="fedprox", **mu)).drift[1]
         )
         for mu in ({"proximal_weight": 0.0}, {"proximal_weight": 0.5}, {"proximal_weight": 1.5})
     ]
@@ -250,7 +260,7 @@ def test_if_all_straggle_the_model_stays(points, test_points, holding, config, s
     got = trained(KEY, Linear(), points, test_points, holding, config)
     x, y = as_images(points)
     _, loss = logits_and_loss(*first_model(points), x[test_points], y[test_points])
-    np.testing.assert_allclose(got.loss, [loss, loss], rtol=1e-4)
+    np.testing.assert_allclose(got.loss, [loss, loss, loss], rtol=1e-4)
 
 
 def test_stragglers_are_fixed_or_drawn_anew(config):
@@ -294,7 +304,7 @@ def test_server_momentum_goes_on(points, test_points, holding, config):
         momentum = tuple(0.9 * momentum[part] + model[part] - average[part] for part in (0, 1))
         model = tuple(model[part] - momentum[part] for part in (0, 1))
         _, loss = logits_and_loss(*model, x[test_points], y[test_points])
-        assert float(got.loss[aggregation]) == pytest.approx(loss, rel=1e-4)
+        assert float(got.loss[aggregation + 1]) == pytest.approx(loss, rel=1e-4)
 
 
 def test_fedsgd_refuses_a_server_optimiser(points, test_points, holding, config):
@@ -329,7 +339,7 @@ def test_identical_holdings_and_one_local_step_are_centralised_sgd(points, test_
         d_kernel, d_bias = oracle.softmax_gradient(kernel, bias, x[batch], y[batch])
         kernel, bias = kernel - config.learning_rate * d_kernel, bias - config.learning_rate * d_bias
         _, loss = logits_and_loss(kernel, bias, x[test_points], y[test_points])
-        assert float(got.loss[step]) == pytest.approx(loss, rel=1e-4)
+        assert float(got.loss[step + 1]) == pytest.approx(loss, rel=1e-4)
 
 
 def test_average_weighs_devices_by_their_points():
@@ -465,14 +475,14 @@ def test_numbers_of_the_config_do_not_compile_anew(points, test_points, holding,
 def test_divergence_is_data(points, test_points, holding, config):
     # Single precision ends at 3.4e38.
     got = trained(KEY, Linear(), points, test_points, holding, replace(config, learning_rate=3e38))
-    assert not np.isfinite(got.loss).any()
+    assert np.isfinite(got.loss[0]) and not np.isfinite(got.loss[1:]).any()
     # The largest of logits that are no numbers would be class 0, and right for every point of it.
-    assert jnp.isnan(got.accuracy).all() and jnp.isnan(got.class_accuracy).all()
+    assert jnp.isnan(got.accuracy[1:]).all() and jnp.isnan(got.class_accuracy[1:]).all()
 
 
 def test_evaluating_less_often_keeps_the_training(points, test_points, holding, config):
     often = trained(KEY, Linear(), points, test_points, holding, replace(config, evaluate_every=1))
     seldom = trained(KEY, Linear(), points, test_points, holding, config)
-    np.testing.assert_allclose(seldom.loss, often.loss[1::2], rtol=1e-6)
-    np.testing.assert_array_equal(seldom.accuracy, often.accuracy[1::2])
-    np.testing.assert_allclose(seldom.train_loss, often.train_loss.reshape(2, 2).mean(axis=1), rtol=1e-6)
+    np.testing.assert_allclose(seldom.loss, often.loss[::2], rtol=1e-6)
+    np.testing.assert_array_equal(seldom.accuracy, often.accuracy[::2])
+    np.testing.assert_allclose(seldom.train_loss[1:], often.train_loss[1:].reshape(2, 2).mean(axis=1), rtol=1e-6)

@@ -102,11 +102,11 @@ def found_none(only_none, tiny_dataset):
 
 
 def test_dimensions_and_coordinates(found, all_policies, tiny_dataset):
-    sizes = {"run": 3, "policy": 6, "round": 2, "episode": 3, "state": 3, "device": 6, "class": 5, "axis": 2}
+    sizes = {"run": 3, "policy": 6, "round": 3, "episode": 3, "state": 3, "device": 6, "class": 5, "axis": 2}
     assert dict(found.sizes) == sizes
     assert found["run"].values.tolist() == [0, 1, 2]
     assert found["policy"].values.tolist() == list(POLICIES)
-    assert found["round"].values.tolist() == [4, 8]
+    assert found["round"].values.tolist() == [0, 4, 8]
     assert found["episode"].values.tolist() == [20, 40, 60]
     assert found["class"].values.tolist() == list(tiny_dataset.class_names)
     expected = {
@@ -144,7 +144,8 @@ def test_kinds_of_numbers(found):
 def test_values_are_in_their_range(found):
     assert (found["status"] == 0).all()
     assert ((found["accuracy"] >= 0) & (found["accuracy"] <= 1)).all()
-    assert (found["loss"] > 0).all() and (found["train_loss"] > 0).all()
+    trained = statistics.in_training(found)
+    assert (found["loss"] > 0).all() and (trained["train_loss"] > 0).all()
     assert ((found["links"] >= 0) & (found["links"] < 6)).all()
     assert ((found["exchange_state"] >= 0) & (found["exchange_state"] < 3)).all()
     assert ((found["position"] >= 0) & (found["position"] <= 400)).all()
@@ -347,7 +348,7 @@ def test_diverged_run_touches_no_other(only_none, tiny_dataset):
     assert (expected["status"] == 0).all()
     is_bad = got["status"].values[:, 0] == 1
     assert 0 < is_bad.sum() < 8
-    finite = np.isfinite(got[["loss", "train_loss", "drift"]]).to_array().all("variable")
+    finite = np.isfinite(statistics.in_training(got)[["loss", "train_loss", "drift"]]).to_array().all("variable")
     np.testing.assert_array_equal(is_bad, ~finite.all("round").values[:, 0])
     same(got.isel(run=~is_bad), expected.isel(run=~is_bad))
 
@@ -456,14 +457,15 @@ def test_interval_of_one_seed_is_unknown():
 
 
 def curves(accuracy):
-    coordinates = {"run": [0, 1], "policy": ["uniform", "none", "rl"]}
+    coordinates = {"run": [0, 1], "policy": ["uniform", "none", "rl"], "round": [0, 5, 10]}
     return xarray.Dataset({"accuracy": (("run", "policy", "round"), np.array(accuracy))}, coords=coordinates)
 
 
-ACCURACY = [[[0.2, 0.4], [0.1, 0.2], [0.5, 0.7]], [[0.6, 0.8], [0.4, 0.8], [0.5, 0.5]]]
+# The first of each is that of round 0.
+ACCURACY = [[[0.9, 0.2, 0.4], [0.9, 0.1, 0.2], [0.9, 0.5, 0.7]], [[0, 0.6, 0.8], [0, 0.4, 0.8], [0, 0.5, 0.5]]]
 
 
-def test_mean_accuracy_is_over_rounds():
+def test_mean_accuracy_is_over_the_rounds_of_training():
     got = statistics.mean_accuracy(curves(ACCURACY))
     assert got.dims == ("run", "policy")
     np.testing.assert_allclose(got, [[0.3, 0.15, 0.6], [0.7, 0.6, 0.5]])
