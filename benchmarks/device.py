@@ -160,7 +160,7 @@ def trainings(dataset: str, all_runs: Sequence[int], sizes: Sizes) -> tuple[list
         steps = runs * config.num_devices * config.num_steps
         one = Contestant(f"train {config.model}", call, steps, compiles=True, case={"at once": width})
         found += race(NAME, {"runs": runs}, [one], unit="client steps", repeats=sizes.repeats)
-    return found, 1e-9 * flops(config.model, count_parameters(recipe.model, points)) * config.batch_size
+    return found, 1e-9 * flops(config.model, count_parameters(recipe.model, points.x.shape[1:])) * config.batch_size
 
 
 def flops(model: str, num_parameters: int) -> float:

@@ -187,6 +187,14 @@ def lay_out(config: Config, axes: Mapping[str, Sequence[Any]] | Sequence[Point])
     return Axes(dims, coordinates, configs)
 
 
+def values_of(axes: Mapping[str, Sequence[Any]] | Sequence[Point]) -> dict[str, list[Any]]:
+    """The values of each setting of an axis, in any order; `lay_out` says what is wrong with the axes."""
+    if isinstance(axes, Mapping):
+        return {name: list(values) if np.iterable(values) else [] for name, values in axes.items()}
+    points = [point for point in axes if isinstance(point, Mapping)] if np.iterable(axes) else []
+    return {name: [point.get(name) for point in points] for point in points[:1] for name in point}
+
+
 def _values(name: str, given: Sequence[Any]) -> list[Any]:
     if isinstance(given, str) or not np.iterable(given):
         raise ValueError(f"axis {name} must be a list of values; got {given!r}")

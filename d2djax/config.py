@@ -24,9 +24,14 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-def complete(config: Config) -> Config:
-    """Fills the settings that were left to the data set (Section IV-A); a second call changes nothing."""
-    preset = PRESETS[config.dataset]
+def complete(config: Config, name: str | None = None) -> Config:
+    """Fills the settings that were left to the data set (Section IV-A); a second call changes nothing.
+
+    Args:
+        config: any config.
+        name: of the data set; none: the one that the config names. Data of one's own set nothing.
+    """
+    preset = PRESETS.get(config.dataset if name is None else name, {})
     # `is` first: the learning rate may be traced, and a traced number cannot be compared here.
     unset = {name for name in preset if getattr(config, name) is None}
     unset |= {name for name in preset if name != "learning_rate" and getattr(config, name) in (0, "auto")}

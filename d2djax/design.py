@@ -12,13 +12,13 @@ import jax
 import numpy as np
 
 from d2djax import layout, machine, results
-from d2djax.axes import Axes, Point, by_program, lay_out
+from d2djax.axes import Axes, Point, by_program, lay_out, values_of
 from d2djax.config import Config, stack_configs
 from d2djax.data import Dataset
 from d2djax.federated import Recipe
 from d2djax.identity import digest, identify
 from d2djax.points import windows_per_key
-from d2djax.runs import TAKES_PART, Setup, check_seeds, compute, result_shapes, set_up, with_classes_of
+from d2djax.runs import TAKES_PART, Setup, check_seeds, compute, fill_in, result_shapes, set_up
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Design:
 
 
 def make_design(
-    config: Config,
+    config: Config | None,
     axes: Mapping[str, Sequence[Any]] | Sequence[Point],
     seeds: int | Sequence[int],
     data: Dataset | None = None,
@@ -117,12 +117,14 @@ def make_design(
     like: Sequence[Setup] = (),
 ) -> Design:
     """Checks all of a sweep and gets its data, if no setup in `like` has it; all else as of `sweep`."""
-    run_seeds, laid = check_seeds(seeds), lay_out(with_classes_of(config, data), axes)
+    run_seeds = check_seeds(seeds)
+    config = fill_in(config, data, recipe, trains=trains, axes=values_of(axes))
+    laid = lay_out(config, axes)
     groups = by_program(laid.configs)
     setups: list[Setup] = []
     for numbers in groups:
         # Programs share the data wherever they read the same: it is large, and made or read only once.
-        setups.append(set_up(laid.configs[numbers[0]], data, recipe, like=(*like, *setups)))
+        setups.append(set_up(laid.configs[numbers[0]], data, recipe, like=(*like, *setups), trains=trains))
     program = np.zeros(len(laid.configs), int)
     for number, numbers in enumerate(groups):
         program[numbers] = number

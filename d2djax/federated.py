@@ -14,6 +14,7 @@ import optax
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
+from d2djax.checks import shown
 from d2djax.config import Config
 from d2djax.evaluation import Evaluation, cross_entropies, evaluate
 from d2djax.models import Parameters, first_parameters, is_switched
@@ -30,17 +31,33 @@ class Recipe:
     """What is trained and how; part of the compiled program.
 
     Attributes:
-        model: a Flax network from [B, ...] to logits [B, L]. One whose `__call__` takes `train`, `training` or
-            `deterministic` trains with it on (`deterministic`: off), and may then draw random numbers (dropout).
+        model: a Flax network from [B, ...] to logits [B, L]; none: the one that the config names. One whose
+            `__call__` takes `train`, `training` or `deterministic` trains with it on (`deterministic`: off), and
+            may then draw random numbers (dropout).
         client: makes the optimiser of the devices from `learning_rate`, such as `optax.sgd`; its state (momentum)
             begins anew after every aggregation. FedSGD steps with it at the server, where the state stays.
         server: makes the server's optimiser from `server_learning_rate`, which then sees global minus average
             as its gradient (`optax.adam` is FedAdam); none: the average becomes the global model, as in the paper.
+
+    Raises:
+        ValueError: a field is not of its kind.
     """
 
-    model: nn.Module
+    # None only until `make_model` has made the network that the config names.
+    model: Any = None
     client: OptimizerFactory = optax.sgd
     server: OptimizerFactory | None = None
+
+    def __post_init__(self) -> None:
+        """Checks the fields."""
+        if self.model is not None and not isinstance(self.model, nn.Module):
+            raise ValueError(f"recipe.model must be a Flax network, such as Net(); got {shown(self.model)}")
+        for name, make in (("client", self.client), ("server", self.server)):
+            if not (callable(make) or (make is None and name == "server")):
+                raise ValueError(
+                    f"recipe.{name} must make an optimiser from a step size, such as optax.adam or "
+                    f"lambda rate: optax.adam(rate, b1=0.8); got {shown(make)}"
+                )
 
 
 @jax.tree_util.register_dataclass
@@ -293,8 +310,12 @@ def train(key: Array, recipe: Recipe, points: Points, test: Array, holding: Hold
         The learning curves.
 
     Raises:
-        ValueError: FedSGD is given a server optimiser; it steps with the client's, at the server.
+        ValueError: FedSGD is given a server optimiser; it steps with the client's, at the server. Or a step size
+            is missing.
     """
+    for name in ("learning_rate", "server_learning_rate"):
+        if getattr(config, name) is None and (name == "learning_rate" or recipe.server is not None):
+            raise ValueError(f"{name} must be given: Config({name}=0.01)")
     if config.scheme == "fedsgd" and recipe.server is not None:
         raise ValueError("scheme=fedsgd steps with recipe.client at the server; recipe.server must be none")
     task = Task(key, recipe, points, holding, config)

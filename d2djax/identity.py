@@ -38,7 +38,7 @@ _HARMLESS_FLAGS = ("xla_force_host_platform_device_count", "xla_dump_", "xla_gpu
 _TRAINING = frozenset(
     {
         *("scheme", "num_steps", "aggregation_interval", "evaluate_every", "batch_size", "learning_rate"),
-        *("server_learning_rate", "proximal_weight", "straggler_draw"),
+        *("server_learning_rate", "proximal_weight", "straggler_draw", "min_snr", "test_fraction"),
     }
 )
 # Settings that only some runs read, and which; those that do not train read none of `_TRAINING`.
@@ -144,11 +144,9 @@ def _data(datasets: Sequence[Any], trains: bool) -> dict[str, Any]:
     """What there is to say of the data; what differs between points that read different ones is in the digest."""
     first = datasets[0]
     about = {"name": first.name, "source": first.source, "class_names": list(first.class_names)}
-    if not trains or not hasattr(first, "x"):
-        # A graph depends on the sizes of the classes alone, which the settings fix.
-        return about
-    about |= {"points": len(first.y), "shape": list(first.x.shape[1:]), "dtype": str(first.x.dtype)}
-    return about | {"digest": digest(datasets)}
+    about |= {"shape": list(first.shape), "dtype": str(first.dtype)}
+    # A graph depends on the sizes of the classes alone, which the settings fix; its energy on the bits of a point.
+    return about | {"points": len(first.y), "digest": digest(datasets)} if trains else about
 
 
 def _version(top: str) -> str | None:
@@ -212,7 +210,7 @@ def identify(
         "seeds": [int(seed) for seed in seeds],
         "training": trains,
         "data": _data(datasets, trains),
-        "recipe": _recipe(recipe, datasets[0].x.shape[1:] if hasattr(datasets[0], "x") else datasets[0].shape),
+        "recipe": _recipe(recipe, datasets[0].shape),
         "code": survey.by_module(),
         "versions": _versions(own.packages),
         "jax": _jax_settings(),

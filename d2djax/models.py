@@ -15,9 +15,9 @@ import numpy as np
 from flax.errors import InvalidRngError
 from jax import Array
 
+from d2djax.checks import cut
 from d2djax.config import Config
 from d2djax.convolution import convolve, max_pool
-from d2djax.points import Points, inputs
 from d2djax.rng import drawn, run_key
 
 Parameters = Any
@@ -227,14 +227,13 @@ def _refuse_idle_dropout(next_call: Callable, args: tuple, options: dict[str, An
     return next_call(*args, **options)
 
 
-def check_model(model: nn.Module, points: Points) -> None:
-    """Checks that a network takes the points of a data set and gives one logit per class; compiles nothing.
+def check_model(model: nn.Module, shape: tuple[int, ...], num_classes: int) -> None:
+    """Checks that a network takes points of a shape and gives one logit per class; compiles nothing.
 
     Raises:
         ValueError: it does not, or it has a state besides its parameters (batch normalisation has), or it draws
             random numbers in evaluation, or has a dropout that is off in training.
     """
-    shape, num_classes = points.x.shape[1:], len(points.sizes)
     name = type(model).__name__
     _check_arguments(model)
     x, key = jax.ShapeDtypeStruct((2, *shape), jnp.float32), run_key(0)
@@ -256,8 +255,11 @@ def check_model(model: nn.Module, points: Points) -> None:
             f"{', '.join(SWITCHES)}, and draw in training alone"
         ) from None
     except Exception as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"model {name} cannot take points of shape {tuple(shape)}: {reason}") from error
+        if isinstance(model, tuple(MODELS.values())):  # type: ignore[arg-type]
+            help = 'give model="mlp", which takes all shapes, or a network of your own, recipe=Recipe(network)'
+        else:
+            help = cut(f"{type(error).__name__}: {error}", 100)
+        raise ValueError(f"model {name} cannot take points of shape {tuple(shape)}: {help}") from error
     for one in logits:
         if one.shape != (2, num_classes):
             raise ValueError(
@@ -265,7 +267,8 @@ def check_model(model: nn.Module, points: Points) -> None:
             )
 
 
-def count_parameters(model: nn.Module, points: Points) -> int:
-    """Numbers that a device sends to the server for one aggregation."""
-    start = lambda: first_parameters(model, run_key(0), inputs(points, jnp.zeros(1, jnp.int32)))  # noqa: E731
-    return sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(start)))
+def count_parameters(model: nn.Module, shape: tuple[int, ...]) -> int:
+    """Numbers that a device sends to the server for one aggregation, of a network for points of a shape."""
+    x = jax.ShapeDtypeStruct((1, *shape), jnp.float32)
+    found = jax.eval_shape(partial(first_parameters, model), run_key(0), x)
+    return sum(leaf.size for leaf in jax.tree.leaves(found))

@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 
 from d2djax.config import Config
-from d2djax.data.types import Dataset
+from d2djax.data.types import Dataset, Description
 from d2djax.partition import labels, most_points_asked, num_points
 from d2djax.rng import Stream, at
 
@@ -40,7 +40,24 @@ class Points:
     @property
     def bits_per_point(self) -> float:
         """Size of a point when it is sent: 8 bits a byte of an image, 64 a complex sample."""
-        return 8.0 * self.x.dtype.itemsize * int(np.prod(self.x.shape[1:]))
+        return bits_per_point(self.x.shape[1:], self.x.dtype)
+
+
+def bits_per_point(shape: tuple[int, ...], dtype: np.dtype) -> float:
+    """Size of a point of a shape when it is sent: 8 bits a byte of an image, 64 a complex sample."""
+    return 8.0 * dtype.itemsize * int(np.prod(shape))
+
+
+def check_classes(dataset: Dataset | Description, config: Config) -> None:
+    """Checks that a data set has as many classes as a validated config says.
+
+    Raises:
+        ValueError: it has another number of them.
+    """
+    if dataset.num_classes != config.num_classes:
+        raise ValueError(
+            f"num_classes must be {dataset.num_classes}, the classes of {dataset.name}; got {config.num_classes}"
+        )
 
 
 def check_fits(dataset: Dataset, config: Config) -> None:
@@ -51,26 +68,10 @@ def check_fits(dataset: Dataset, config: Config) -> None:
         config: a validated config; its `num_classes` must be that of the data set.
 
     Raises:
-        ValueError: config and data set differ in the number of classes, a label has no class, or a class has
-            too few points for the config.
+        ValueError: config and data set differ in the number of classes, or a class has too few points for the
+            config.
     """
-    x, y = dataset.x, dataset.y
-    if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer) or len(x) != len(y) or len(y) == 0:
-        raise ValueError(
-            f"{dataset.name} must have one whole label per point; "
-            f"got x {x.dtype} {x.shape} and y {y.dtype} {y.shape}"
-        )
-    if not np.issubdtype(x.dtype, np.number):
-        raise ValueError(f"points of {dataset.name} must be numbers; got {x.dtype}")
-    if dataset.num_classes != config.num_classes:
-        raise ValueError(
-            f"num_classes must be {dataset.num_classes}, the classes of {dataset.name}; got {config.num_classes}"
-        )
-    if dataset.y.min() < 0 or dataset.y.max() >= dataset.num_classes:
-        raise ValueError(
-            f"labels of {dataset.name} must be in 0..{dataset.num_classes - 1}; "
-            f"got {dataset.y.min()}..{dataset.y.max()}"
-        )
+    check_classes(dataset, config)
     check_supply(_sizes(dataset), dataset.class_names, config)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from d2djax import checksums, files, store
 from d2djax.config import Config
-from d2djax.data import Dataset
+from d2djax.data import Dataset, Description
 from d2djax.energy import uploads
 
 if TYPE_CHECKING:
@@ -65,22 +65,20 @@ def manifest(identity: dict[str, Any], machine: dict[str, Any], seconds: float) 
 Variable = tuple[tuple[str, ...], np.ndarray, dict[str, str]]
 
 
-def variables(config: Config, graphs: Any, learning: Any, num_parameters: int) -> dict[str, Variable]:
+def variables(config: Config, graphs: Any, learning: Any, num_parameters: int | None) -> dict[str, Variable]:
     """Every variable of a batch of runs.
 
     Args:
         config: the validated config.
         graphs: `simulation.Graphs` with a leading run axis.
         learning: `federated.Learning`, fields [R, M, rounds]; none for runs that did not train.
-        num_parameters: numbers in the model.
+        num_parameters: numbers in the model; none: no model is named, and uploads are left out.
 
     Returns:
         Dimensions, of which `run` is the first, values, and attributes of each variable, by name.
     """
     per_policy = ("run", "policy")
     network, links = graphs.network, "transmitter of each device; itself where it has no link"
-    number, bits = uploads(config.num_devices, num_parameters, config)
-    upload_bits = np.full(graphs.state.shape, number * bits)
     found = {
         "position": (("run", "device", "axis"), graphs.place, "m", "place of each device at the exchange"),
         "cluster": (("run", "device"), network.cluster, "1", "label of the reliable cluster"),
@@ -90,10 +88,14 @@ def variables(config: Config, graphs: Any, learning: Any, num_parameters: int) -
         "counts": ((*per_policy, "device", "class"), graphs.counts, "point", "points after the exchange"),
         "exchange_energy": (per_policy, graphs.exchange_energy, "J", "energy of the exchange before training"),
         "control_energy": (per_policy, graphs.control_energy, "J", "energy of the messages that agree on it"),
-        "upload_energy": (("run",), graphs.upload_energy, "J", "energy of the uploads of one aggregation"),
-        "upload_bits": (("run",), upload_bits, "bit", "bits sent to the server for one aggregation"),
         "points_moved": (per_policy, graphs.points_moved, "point", "points that changed their device"),
     }
+    if num_parameters is not None:
+        number, bits = uploads(config.num_devices, num_parameters, config)
+        upload_bits = np.full(graphs.state.shape, number * bits)
+        aggregation = "of the uploads of one aggregation"
+        found["upload_energy"] = (("run",), graphs.upload_energy, "J", f"energy {aggregation}")
+        found["upload_bits"] = (("run",), upload_bits, "bit", "bits sent to the server for one aggregation")
     if learning is not None:
         by_class = "share of each class's held-out points that the global model classifies right"
         found["class_accuracy"] = ((*per_policy, "round", "class"), learning.class_accuracy, "1", by_class)
@@ -186,7 +188,7 @@ def counted(dataset: xarray.Dataset, name: str) -> xarray.DataArray:
     return values.astype(float).where(is_number).transpose(*values.dims)
 
 
-def coordinates(config: Config, dataset: Dataset) -> dict[str, tuple[np.ndarray, dict[str, str]]]:
+def coordinates(config: Config, dataset: Dataset | Description) -> dict[str, tuple[np.ndarray, dict[str, str]]]:
     """Values and attributes of every dimension within a run, by name; `episode` only where `rl` runs."""
     # Strings of any length: zarr keeps those of fixed length in a way that may change.
     text = lambda names: np.array(names, dtype=object)  # noqa: E731
@@ -208,10 +210,10 @@ def coordinates(config: Config, dataset: Dataset) -> dict[str, tuple[np.ndarray,
 def label(
     config: Config,
     seeds: np.ndarray,
-    dataset: Dataset,
+    dataset: Dataset | Description,
     graphs: Any,
     learning: Any,
-    num_parameters: int,
+    num_parameters: int | None,
     about: dict[str, Any],
 ) -> xarray.Dataset:
     """Names every array of a batch of runs.

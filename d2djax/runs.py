@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
+import optax
 
 from d2djax import machine, program, results
 from d2djax.batch import map_runs
-from d2djax.config import GRAPH_NUMBERS, TRAINING_NUMBERS, Config, numbers_of, stack_configs
-from d2djax.data import Dataset, load
+from d2djax.checks import shown
+from d2djax.config import GRAPH_NUMBERS, PRESETS, TRAINING_NUMBERS, Config, complete, numbers_of, stack_configs
+from d2djax.data import Dataset, Description, describe, load
 from d2djax.federated import Learning, Recipe
 from d2djax.identity import identify
-from d2djax.models import check_model, make_model
+from d2djax.models import check_model, count_parameters
 from d2djax.network import Network, make_network
-from d2djax.points import Points, arrange, check_fits, windows_per_key
+from d2djax.points import Points, arrange, bits_per_point, check_classes, check_fits, windows_per_key
 from d2djax.program import Kind, Plan, kind_of
 from d2djax.progress import Stage, announcer, errors, stage
 from d2djax.rng import run_key
-from d2djax.simulation import Graphs, Move, Sizes, exchange_and_train, find_graphs, moves, sizes_of
+from d2djax.simulation import Graphs, Move, Sizes, exchange_and_train, find_graphs, moves, with_model
 from d2djax.validation import validate
 
 if TYPE_CHECKING:
@@ -53,25 +56,116 @@ class Setup:
 
     Attributes:
         config: the validated config; of its numbers, those that differ between runs do not count.
-        dataset: where the points come from.
-        points: all points.
-        recipe: the network and its optimisers.
+        dataset: where the points come from; a description of it for runs that end with their graphs.
+        points: all points; none for runs that end with their graphs.
+        recipe: the network and its optimisers; its model is none where none is named, for such runs.
     """
 
     config: Config
-    dataset: Dataset
-    points: Points
+    dataset: Dataset | Description
+    points: Points | None
     recipe: Recipe
 
     @cached_property
     def sizes(self) -> Sizes:
         """Sizes of the data and the model."""
-        return sizes_of(self.points, self.recipe)
+        shape, model = self.dataset.shape, self.recipe.model
+        return Sizes(
+            bits_per_point(shape, self.dataset.dtype), None if model is None else count_parameters(model, shape)
+        )
 
 
-def with_classes_of(config: Config, data: Dataset | None) -> Config:
-    """The config with the number of classes of a data set of one's own, where it does not say one."""
-    return replace(config, num_classes=data.num_classes) if data is not None and config.num_classes == 0 else config
+def check_kinds(config: Config, data: Dataset | None, recipe: Recipe | None) -> None:
+    """Checks that the arguments that most functions share are of their kind.
+
+    Raises:
+        ValueError: one is not.
+    """
+    if not isinstance(config, Config):
+        raise ValueError(f"config must be a Config, such as Config(num_devices=10); got {shown(config)}")
+    if not isinstance(data, (Dataset, NoneType)):
+        raise ValueError(f"data must be a Dataset(x, y, class_names, name, source); got {shown(data)}")
+    if not isinstance(recipe, (Recipe, NoneType)):
+        raise ValueError(f"recipe must be a Recipe, such as Recipe(network); got {shown(recipe)}")
+
+
+def fill_in(
+    config: Config | None,
+    data: Dataset | None,
+    recipe: Recipe | None,
+    *,
+    trains: bool = True,
+    needs_model: bool = False,
+    axes: Mapping[str, Sequence[Any]] = {},
+) -> Config:
+    """The config with all that data of one's own say, after checking that what has no default is given.
+
+    The presets of a data set (points a device, network, step size) are those of Section IV-A. Data of one's own
+    have none, unless they come from `load`; an optimiser of one's own has no step size, since those suit SGD.
+
+    Args:
+        config: not validated; none: the defaults.
+        data: a data set of one's own; none: the one that the config names.
+        recipe: network and optimisers of one's own.
+        trains: whether the runs train.
+        needs_model: the size of the model counts, also without training.
+        axes: values of settings that each point has of its own.
+
+    Returns:
+        The config, with `dataset="own"` for data of one's own.
+
+    Raises:
+        ValueError: one line that names all settings that are missing, or an argument of a wrong kind.
+    """
+    config = Config() if config is None else config
+    check_kinds(config, data, recipe)
+    needed, own = [], []
+    if data is None:
+        if config.dataset == "own":
+            raise ValueError(
+                "dataset='own' stands for points that are given in Python: run(config, data=Dataset(...))"
+            )
+    else:
+        if config.data_dir is not None:
+            raise ValueError(f"data and data_dir={shown(config.data_dir)} name two data sets; give one of them")
+        own.append("data")
+        config = replace(config, dataset="own", num_classes=config.num_classes or data.num_classes)
+        if data.name not in PRESETS:
+            has_model = recipe is not None and recipe.model is not None
+            needed += ["points_per_device"] + ["model"] * (not has_model and (trains or needs_model))
+            needed += ["learning_rate"] * trains
+    if trains and recipe is not None:
+        optimisers = ["learning_rate"] * (recipe.client is not optax.sgd)
+        optimisers += ["server_learning_rate"] * (recipe.server is not None)
+        own += ["optimisers"] * bool(optimisers)
+        needed += [name for name in optimisers if name not in needed]
+    missing = [name for name in needed if any(map(_is_unset, axes.get(name, [getattr(config, name)])))]
+    if missing:
+        example = ", ".join(f"{name}={EXAMPLES[name]}" for name in missing)
+        raise ValueError(
+            f"{' and '.join(own)} of your own have no defaults for {_listed(missing)}: Config({example})"
+        )
+    # What is given for each point alone stands for itself here.
+    on_axes = {name: axes[name][0] for name in needed if name in axes and _is_unset(getattr(config, name))}
+    config = replace(config, **on_axes)
+    return config if data is None else complete(config, data.name)
+
+
+# What a message proposes for settings that have no default.
+EXAMPLES = {
+    "points_per_device": "60",
+    "model": "'mlp'",
+    "learning_rate": "0.01",
+    "server_learning_rate": "0.01",
+}
+
+
+def _is_unset(value: Any) -> bool:
+    return value is None or (isinstance(value, (int, str)) and value in (0, "auto"))
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _reads_like(first: Config, second: Config) -> bool:
@@ -80,22 +174,57 @@ def _reads_like(first: Config, second: Config) -> bool:
     return of(first) == of(second)
 
 
-def set_up(config: Config, data: Dataset | None, recipe: Recipe | None, like: Sequence[Setup] = ()) -> Setup:
-    """Checks a config and gets the data for it, which is that of a setup in `like` if one has the same.
+def _described(config: Config, data: Dataset | None) -> Dataset | Description:
+    """What runs that end with their graphs know of their data set."""
+    if data is not None:
+        return data
+    found = describe(config.dataset)
+    if config.data_dir is None or found.num_classes == config.num_classes:
+        return found
+    # A file may hold fewer modulations; it is not read for their names.
+    return replace(found, class_names=tuple(f"class {number}" for number in range(config.num_classes)))
+
+
+def set_up(
+    config: Config | None,
+    data: Dataset | None,
+    recipe: Recipe | None,
+    like: Sequence[Setup] = (),
+    *,
+    trains: bool = True,
+    needs_model: bool = False,
+    axes: Mapping[str, Sequence[Any]] = {},
+) -> Setup:
+    """Checks a config and gets the data for it, which are those of a setup in `like` if one has the same.
+
+    Runs that end with their graphs read and make no points: a graph depends on their numbers alone.
 
     Raises:
-        ValueError: a setting is out of its range, or a class has too few points.
+        ValueError: a setting is missing or out of its range, or a class has too few points.
         DataError: the data set cannot be read.
     """
-    config = validate(with_classes_of(config, data))
-    recipe = Recipe(make_model(config)) if recipe is None else recipe
-    same = [one for one in like if data is not None or _reads_like(one.config, config)]
-    dataset = same[0].dataset if same else load_dataset(config) if data is None else data
-    check_fits(dataset, config)
-    # The arrays themselves, too: each copy would take the memory of the whole data set on every device.
-    points = same[0].points if same else arrange(dataset, config)
-    check_model(recipe.model, points)
+    config = validate(fill_in(config, data, recipe, trains=trains, needs_model=needs_model, axes=axes))
+    recipe = with_model(recipe, config)
+    dataset, points = _points_for(config, data, like) if trains else (_described(config, data), None)
+    check_classes(dataset, config)
+    if recipe.model is not None:
+        check_model(recipe.model, dataset.shape, config.num_classes)
     return Setup(config, dataset, points, recipe)
+
+
+def _points_for(config: Config, data: Dataset | None, like: Sequence[Setup]) -> tuple[Dataset, Points]:
+    """The data set of a config and its points, those of a setup in `like` if one has the same."""
+    for one in like:
+        if (
+            isinstance(one.dataset, Dataset)
+            and one.points
+            and (data is not None or _reads_like(one.config, config))
+        ):
+            check_fits(one.dataset, config)
+            # The arrays themselves, too: each copy would take the memory of the whole data set on every device.
+            return one.dataset, one.points
+    dataset = load_dataset(config) if data is None else data
+    return dataset, arrange(dataset, config)
 
 
 def network_of(shared: None, item: dict[str, Any], static: None) -> Network:
@@ -260,6 +389,7 @@ def run(
     *,
     data: Dataset | None = None,
     recipe: Recipe | None = None,
+    training: bool = True,
     progress: bool = True,
     width: int | None = None,
 ) -> xarray.Dataset:
@@ -270,9 +400,11 @@ def run(
     Args:
         config: the setting; none: the defaults (RadioML made in process).
         seeds: number of runs (seeds 0, 1, ...) or the seeds themselves.
-        data: a data set of your own; none: the one that the config names.
-        recipe: `Recipe(model, client, server)`, network and optimisers of your own; none: the network that the
-            config names and SGD.
+        data: a data set of your own; none: the one that the config names. The settings that follow from a data set
+            (points_per_device, model, learning_rate) must then be given, but for what `d2djax.load` gave.
+        recipe: `Recipe(model, client, server)`, network and optimisers of your own, whose step sizes must be given;
+            none: the network that the config names and SGD.
+        training: false: the runs end with their graphs, and no points are read or made.
         progress: shows progress on standard error.
         width: runs at the same time on each device; none: chosen to fit.
 
@@ -281,21 +413,22 @@ def run(
         `d2djax.results.label`. `attrs["manifest"]` is JSON: config, versions, devices, wall time.
 
     Raises:
-        ValueError: a setting is out of its range, or a class has too few points; one line says which.
+        ValueError: a setting is missing or out of its range, or a class has too few points; one line says which.
         DataError: the data set cannot be read.
     """
     started = time.perf_counter()
     console = errors() if progress else None
     run_seeds = check_seeds(seeds)
-    setup = set_up(config or Config(), data, recipe)
+    setup = set_up(config, data, recipe, trains=training)
     dataset, config = setup.dataset, setup.config
     if console:
-        console.print(f"data: {dataset.name}, {len(dataset.y):,} points, {dataset.source}")
+        console.print(f"data: {dataset.name}, {dataset.num_points:,} points, {dataset.source}")
     configs = stack_configs([config] * len(run_seeds))
+    shown_stages, announce = partial(partial, stage, console), announcer(console)
     graphs, learning = compute(
-        setup, configs, run_seeds, partial(partial, stage, console), width=width, announce=announcer(console)
+        setup, configs, run_seeds, shown_stages, trains=training, width=width, announce=announce
     )
-    about = identify([config], run_seeds, [dataset], setup.recipe, TAKES_PART)
+    about = identify([config], run_seeds, [dataset], setup.recipe, TAKES_PART, trains=training)
     manifest = results.manifest(about, machine.describe(), time.perf_counter() - started)
     num_parameters = setup.sizes.num_parameters
     return results.label(config, run_seeds, dataset, graphs, learning, num_parameters, manifest)

@@ -21,7 +21,7 @@ from d2djax.federated import Recipe
 from d2djax.identity import identify
 from d2djax.objectives import OBJECTIVES, check_objectives, labelled, num_aggregations, values_of
 from d2djax.progress import Tally, errors, live
-from d2djax.runs import TAKES_PART, Setup, check_seeds, set_up
+from d2djax.runs import TAKES_PART, Setup, check_kinds, check_seeds, set_up
 from d2djax.sweeps import stages_of
 
 if TYPE_CHECKING:
@@ -56,6 +56,16 @@ def _ask(study: optuna.Study, space: Mapping[str, Any], count: int, seed: int, d
             n_startup_trials=max(10, count),
         )
         return [study.ask(dict(space)) for _ in range(count)]
+
+
+def _examples(ranges: Mapping[str, Range]) -> dict[str, list[Any]]:
+    """Values of each range: all of a choice, the lowest of the others."""
+    lowest = {
+        name: np.ceil(one.low) if is_whole(name) else one.low
+        for name, one in ranges.items()
+        if not isinstance(one, Choice)
+    }
+    return {name: list(one.values) if isinstance(one, Choice) else [lowest[name]] for name, one in ranges.items()}
 
 
 def _evaluate(design: Design, objectives: Sequence[str], tally: Tally, width: int | None) -> dict[str, np.ndarray]:
@@ -152,13 +162,16 @@ def search(
         raise ValueError("ranges must name at least one setting")
     if batch < 1 or trials < 1:
         raise ValueError(f"trials and batch must be at least 1; got {trials} and {batch}")
-    config = config or Config()
+    config = Config() if config is None else config
+    check_kinds(config, data, recipe)
     if policy not in config.policies:
         raise ValueError(f"policy must be one of config.policies, {', '.join(config.policies)}; got {policy!r}")
     trains = any(OBJECTIVES[name].needs_training for name in names)
     folder = files.check_folder(out)
     files.check_own(folder, "search", journal.NAMES)
-    setup = set_up(replace(config, policies=(policy,)), data, recipe)
+    given = replace(config, policies=(policy,))
+    needs_model = trains or "energy" in names
+    setup = set_up(given, data, recipe, trains=trains, needs_model=needs_model, axes=_examples(ranges or {}))
     about = _identity(setup, ranges or {}, names, run_seeds, trains) | {"sampler_seed": sampler_seed}
     console, before = errors() if progress else None, (setup,)
     with journal.held(folder), live(console) as show:

@@ -16,7 +16,8 @@ def leaf(default: Any, rule: str = "") -> Any:
     return field(default=default, metadata={"rule": rule})
 
 
-DatasetName = Literal["radioml", "fashion_mnist", "cifar10"]
+# `own`: given as arrays, `run(config, data=...)`.
+DatasetName = Literal["radioml", "fashion_mnist", "cifar10", "own"]
 PolicyName = Literal["none", "uniform", "rl", "nearest", "best_response", "pooled"]
 
 
@@ -28,7 +29,7 @@ class Config:
     All others are leaves of the pytree, so `vmap` over them is a sweep and no new number recompiles.
 
     Attributes:
-        dataset: Data set that the devices hold. Static.
+        dataset: Data set that the devices hold; own: one that is given in Python, `run(config, data=...)`. Static.
         data_dir: Folder of the data set; none: the usual places, or made in process (radioml). Static.
         min_snr: Lowest signal-to-noise ratio of the radio windows, dB; it has no effect on images. Static.
         policies: Policies that are compared in each run: how the devices choose their links. Static.
@@ -92,8 +93,9 @@ class Config:
         aggregation_interval: Local steps `tau_a` between two aggregations. Static.
         evaluate_every: Aggregations between two evaluations of the global model. Static.
         batch_size: Points in a minibatch. Static.
-        learning_rate: Step size of local SGD; none: 0.05 for images, 0.2 for radio windows.
-        server_learning_rate: Step size of the server's optimiser, where one is given.
+        learning_rate: Step size of the devices' optimiser; none: 0.05 for images, 0.2 for radio windows. Data or
+            an optimiser of your own have no default.
+        server_learning_rate: Step size of the server's optimiser; where one is given, it has no default.
         proximal_weight: Weight `mu` of FedProx's proximal term.
         num_stragglers: Number of devices `m` whose update the server does not get.
         straggler_draw: Whether the stragglers are drawn once per run or anew per aggregation. Static.
@@ -165,7 +167,7 @@ class Config:
     evaluate_every: int = static(1, "at least 1")
     batch_size: int = static(32, "at least 1")
     learning_rate: float | None = leaf(None, "positive")
-    server_learning_rate: float = leaf(1.0, "positive")
+    server_learning_rate: float | None = leaf(None, "positive")
     proximal_weight: float = leaf(0.01, "0 or more")
     num_stragglers: int = leaf(0, "0 or more")
     straggler_draw: Literal["run", "aggregation"] = static("run")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -18,7 +18,7 @@ from d2djax.episode import Scene, play, set_scene
 from d2djax.federated import Learning, Recipe, train
 from d2djax.models import count_parameters, make_model
 from d2djax.network import Network, make_network
-from d2djax.partition import count_labels, labels
+from d2djax.partition import count_labels, num_points
 from d2djax.points import Points, assign, split
 from d2djax.policy import probabilities, sample
 from d2djax.rng import Stream, at, uniform_integer
@@ -50,7 +50,7 @@ class Graphs:
         counts: [M, N, L] int32, whole points of each class after it.
         exchange_energy: [M] float32, J, what the exchange of points takes; NaN for `pooled`, which is none.
         control_energy: [M] float32, J, what the messages take that agree on the exchange, in discovery E times.
-        upload_energy: [] float32, J, what the uploads of one aggregation take.
+        upload_energy: [] float32, J, what the uploads of one aggregation take; none where no model is named.
         points_moved: [M] int32, whole points that changed their device; for `pooled`, none are counted.
         history: learning curves of `rl`; none if it does not run.
     """
@@ -65,7 +65,7 @@ class Graphs:
     points_moved: Array
     exchange_energy: Array
     control_energy: Array
-    upload_energy: Array
+    upload_energy: Array | None
     history: History | None
 
 
@@ -124,12 +124,13 @@ def _exchange(
     )
 
 
-def _pool(key: Array, counts: Array, sizes: tuple[int, ...], config: Config) -> _Moved:
+def _pool(key: Array, counts: Array, config: Config) -> _Moved:
     """Deals all points anew; nothing is sent, since no exchange of the paper does this."""
-    _, spare = split(key, sizes, config)
-    holding = pool(key, assign(spare, counts, sizes, config), config.num_devices)
-    label = jnp.asarray(labels(sizes))[holding.points].reshape(config.num_devices, -1)
-    dealt = count_labels(label, len(sizes))
+    # Their classes alone, device after device, in the order in which the points themselves are dealt.
+    classes = jnp.tile(jnp.arange(config.num_classes, dtype=jnp.int32), config.num_devices)
+    label = jnp.repeat(classes, counts.reshape(-1), total_repeat_length=num_points(config))
+    holding = pool(key, label, config.num_devices)
+    dealt = count_labels(holding.points.reshape(config.num_devices, -1), config.num_classes)
     return _Moved(jnp.zeros_like(counts), dealt, jnp.int32(0), jnp.float32(jnp.nan))
 
 
@@ -147,19 +148,18 @@ class Sizes:
     """Sizes of what is trained on and with; part of the compiled program.
 
     Attributes:
-        classes: points of each class in the data set.
         bits_per_point: size of a point when it is sent.
-        num_parameters: numbers in the model, which each device sends for an aggregation.
+        num_parameters: numbers in the model, which each device sends for an aggregation; none: no model is
+            named, so the energy of the uploads is not known.
     """
 
-    classes: tuple[int, ...]
     bits_per_point: float
-    num_parameters: int
+    num_parameters: int | None
 
 
 def sizes_of(points: Points, recipe: Recipe) -> Sizes:
     """The sizes of a data set and a recipe."""
-    return Sizes(points.sizes, points.bits_per_point, count_parameters(recipe.model, points))
+    return Sizes(points.bits_per_point, count_parameters(recipe.model, points.x.shape[1:]))
 
 
 def find_graphs(key: Array, network: Network, config: Config, sizes: Sizes) -> Graphs:
@@ -174,7 +174,7 @@ def find_graphs(key: Array, network: Network, config: Config, sizes: Sizes) -> G
     Returns:
         The graphs.
     """
-    scene = set_scene(network, config)
+    scene, num_parameters = set_scene(network, config), sizes.num_parameters
     state = uniform_integer(at(key, Stream.DEPLOYMENT), (), config.num_states)
     place = places(key, network.position, config)[state]
     found = {policy: DISCOVERIES[policy](key, network, config) for policy in config.policies}
@@ -191,7 +191,7 @@ def find_graphs(key: Array, network: Network, config: Config, sizes: Sizes) -> G
     if "pooled" in config.policies:
         number = config.policies.index("pooled")
         put = lambda all, new: all.at[number].set(new)  # noqa: E731
-        moved = jax.tree.map(put, moved, _pool(key, network.counts, sizes.classes, config))
+        moved = jax.tree.map(put, moved, _pool(key, network.counts, config))
         # Pooled points come over no graph, so there is none to value.
         worth = jax.tree.map(lambda value: put(value, jnp.nan), worth)
     exchanges = jnp.array([_num_exchanges(policy, config) for policy in config.policies], jnp.float32)
@@ -206,7 +206,7 @@ def find_graphs(key: Array, network: Network, config: Config, sizes: Sizes) -> G
         points_moved=moved.points_moved,
         exchange_energy=moved.exchange_energy,
         control_energy=energy.control_energy(place, exchanges, config.num_classes, config),
-        upload_energy=energy.upload_energy(place, sizes.num_parameters, config),
+        upload_energy=None if num_parameters is None else energy.upload_energy(place, num_parameters, config),
         history=found["rl"].history if "rl" in found else None,
     )
 
@@ -258,6 +258,14 @@ def exchange_and_train(key: Array, move: Move, config: Config, points: Points, r
     return train(key, recipe, points, test, holding, config)
 
 
+def with_model(recipe: Recipe | None, config: Config) -> Recipe:
+    """A recipe with the network that the config names, unless it has one of its own or the config names none."""
+    recipe = Recipe() if recipe is None else recipe
+    return (
+        recipe if recipe.model is not None or config.model == "auto" else replace(recipe, model=make_model(config))
+    )
+
+
 def simulate(key: Array, config: Config, points: Points, recipe: Recipe | None = None) -> Result:
     """Runs the whole of one run: network, graphs, exchange and federated training of every policy.
 
@@ -273,7 +281,7 @@ def simulate(key: Array, config: Config, points: Points, recipe: Recipe | None =
     Returns:
         The result.
     """
-    recipe = Recipe(make_model(config)) if recipe is None else recipe
+    recipe = with_model(recipe, config)
     graphs = find_graphs(key, make_network(key, config), config, sizes_of(points, recipe))
     one_policy = lambda move: exchange_and_train(key, move, config, points, recipe)  # noqa: E731
     return Result(graphs, jax.lax.map(one_policy, moves(graphs, config.policies)))

@@ -11,9 +11,6 @@ import numpy as np
 
 from d2djax.config import Config, PolicyName, complete
 from d2djax.data import Dataset
-from d2djax.federated import Recipe
-from d2djax.models import MLP
-from d2djax.points import windows_per_key
 from d2djax.runs import load_dataset
 from d2djax.sweeps import sweep
 
@@ -145,35 +142,14 @@ def stand_in(config: Config, shape: tuple[int, ...] = (8, 8)) -> Dataset:
     return Dataset(x, y, names, f"stand-in for {config.dataset}", "drawn in process")
 
 
-def labels_alone(config: Config, most_devices: int) -> Dataset:
-    """A data set of labels, for runs that end with their graphs: a graph depends on how many points, not on which.
-
-    Args:
-        config: names the data set whose classes are imitated, with as many points as its devices need.
-        most_devices: largest number of devices that draw from it.
-    """
-    config = complete(replace(config, num_devices=most_devices))
-    # Twenty times: as many SNRs as each class of radio windows has at most.
-    y = np.tile(np.arange(config.num_classes, dtype=np.int32), 20 * windows_per_key(config))
-    names = tuple(f"class {number}" for number in range(config.num_classes))
-    return Dataset(np.zeros((len(y), 1), np.uint8), y, names, "labels alone", "made in process")
-
-
-def _data_of(config: Config, axes: Mapping[str, Sequence[Any]], trains: bool, size: Size) -> Dataset | None:
-    """Data that are not those which the config names: none is needed, or a toy shall not ask for files."""
-    if not trains:
-        return labels_alone(config, max(axes.get("num_devices", [config.num_devices])))
-    return stand_in(config) if size == "toy" and config.dataset != "radioml" else None
-
-
 def check_data(name: str, size: Size, data_dir: str | None = None) -> None:
     """Reads the data set of a study, so that one that is missing is known before hours of work on others.
 
     Raises:
         DataError: it cannot be found or read.
     """
-    config, axes = settings_of(name, size)
-    if config.dataset != "radioml" and _data_of(config, axes, STUDIES[name].trains, size) is None:
+    config, _ = settings_of(name, size)
+    if STUDIES[name].trains and config.dataset != "radioml" and size != "toy":
         load_dataset(replace(complete(config), data_dir=data_dir))
 
 
@@ -204,15 +180,14 @@ def compute(
         DataError: the data set cannot be found or read.
     """
     study, (config, axes) = STUDIES[name], settings_of(name, size)
-    data = _data_of(config, axes, study.trains, size)
-    recipe = None if study.trains else Recipe(MLP(complete(config).num_classes))
+    # A toy shall not ask for files.
+    data = stand_in(config) if study.trains and size == "toy" and config.dataset != "radioml" else None
     return sweep(
-        replace(config, data_dir=data_dir) if data is None else config,
+        replace(config, data_dir=data_dir) if data is None else complete(config),
         axes,
         seeds or SEEDS[size],
         Path(out) / size / name,
         data=data,
-        recipe=recipe,
         training=study.trains,
         progress=progress,
     )

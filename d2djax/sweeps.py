@@ -80,7 +80,7 @@ def sweep(
     """
     part = _check_shard(shard)
     console = errors() if progress else None
-    design = make_design(config or Config(), axes, seeds, data, recipe, training)
+    design = make_design(config, axes, seeds, data, recipe, training)
     wanted = lay_out_store(design, manifest_of(design), part[1])
     path = files.expand(out).resolve() / files.STORE
     fill = partial(_fill, design, width, console if jax.process_index() == 0 else None)

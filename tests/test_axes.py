@@ -55,8 +55,9 @@ BAD = [
     ([{"alpha_outages": 1}], "did you mean 'alpha_outage'?"),
     ({"gamma": [0.5, 0.5]}, "axis gamma must not repeat a value"),
     ({"gamma": [0, 1, 0.0]}, "axis gamma must not repeat a value"),
-    ({"learning_rate": [None, 0.05]}, "axis learning_rate must not repeat a value"),
-    ({"model": ["auto", "mlp"]}, "axis model must not repeat a value"),
+    ({"learning_rate": [None, 0.05]}, "no defaults for learning_rate"),
+    ({"model": ["auto", "mlp"]}, "no defaults for model"),
+    ({"model": ["mlp", "mlp"]}, "axis model must not repeat a value"),
     ({"gamma": [0.1, np.float32(0.1)]}, "axis gamma must not repeat a value"),
     ({"gamma": []}, "axis gamma must have at least one value"),
     ({"gamma": 0.5}, "axis gamma must be a list of values; got 0.5"),
@@ -192,7 +193,8 @@ SETTINGS = [
 @pytest.mark.parametrize("settings, server", SETTINGS, ids=lambda one: getattr(one, "__name__", str(one)))
 def test_numbers_are_read_only_where_runs_think_so(tiny_config, tiny_dataset, settings, server):
     # What differs in other numbers is not computed again: one that is read and not known of gives wrong results.
-    config = d2djax.validate(replace(tiny_config, **{"policies": get_args(PolicyName)} | settings))
+    changes = {"policies": get_args(PolicyName), "server_learning_rate": 1.0 if server else None}
+    config = d2djax.validate(replace(tiny_config, **changes | settings))
     points, recipe = arrange(tiny_dataset, config), d2djax.Recipe(Linear(), server=server)
     key, sizes = run_key(0), sizes_of(points, recipe)
     of_network, network = numbers_read(lambda config: make_network(key, config), config)

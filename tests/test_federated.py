@@ -284,13 +284,13 @@ def server_momentum(rate):
 def test_server_optimiser_of_step_one_is_the_average(points, test_points, holding, config):
     average = trained(KEY, Linear(), points, test_points, holding, config)
     recipe = federated.Recipe(Linear(), server=optax.sgd)
-    got = federated.train(KEY, recipe, points, test_points, holding, config)
+    got = federated.train(KEY, recipe, points, test_points, holding, replace(config, server_learning_rate=1.0))
     chex.assert_trees_all_close(got, average, rtol=1e-5, atol=1e-6)
 
 
 def test_server_momentum_goes_on(points, test_points, holding, config):
     # Two aggregations by hand: the second change adds 0.9 of the first one.
-    config = replace(config, num_steps=6, evaluate_every=1)
+    config = replace(config, num_steps=6, evaluate_every=1, server_learning_rate=1.0)
     recipe = federated.Recipe(Linear(), server=server_momentum)
     got = federated.train(KEY, recipe, points, test_points, holding, config)
     x, y = as_images(points)
@@ -309,8 +309,16 @@ def test_server_momentum_goes_on(points, test_points, holding, config):
 
 def test_fedsgd_refuses_a_server_optimiser(points, test_points, holding, config):
     recipe = federated.Recipe(Linear(), server=optax.sgd)
+    config = replace(config, scheme="fedsgd", server_learning_rate=1.0)
     with pytest.raises(ValueError, match="fedsgd"):
-        federated.train(KEY, recipe, points, test_points, holding, replace(config, scheme="fedsgd"))
+        federated.train(KEY, recipe, points, test_points, holding, config)
+
+
+@pytest.mark.parametrize("server, missing", [(None, "learning_rate"), (optax.adam, "server_learning_rate")])
+def test_step_sizes_that_are_missing_are_named(points, test_points, holding, config, server, missing):
+    recipe = federated.Recipe(Linear(), server=server)
+    with pytest.raises(ValueError, match=f"{missing} must be given"):
+        federated.train(KEY, recipe, points, test_points, holding, replace(config, **{missing: None}))
 
 
 def test_accuracy_by_class_averages_to_the_accuracy(points, test_points, holding, config):

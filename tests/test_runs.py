@@ -19,7 +19,7 @@ from scipy import stats
 import d2djax
 from d2djax import identity, program, results, runs, statistics
 from d2djax.config import Config, PolicyName
-from d2djax.data.types import Dataset
+from d2djax.data.types import DataError, Dataset
 from d2djax.points import arrange, held_out_sizes
 from d2djax.rng import run_key
 
@@ -340,11 +340,12 @@ def test_diverged_run_touches_no_other(only_none, tiny_dataset):
     # first class, so it also fills up the blocks of every evaluation.
     x = tiny_dataset.x.astype(np.float32) / 255
     clean = replace_data(tiny_dataset, x=x)
-    bad_x = x.copy()
-    bad_x[np.argmax(tiny_dataset.y == 0)] = np.nan
+    bad = replace_data(clean, x=x.copy())
+    # Written afterwards, as a data set is not made with it.
+    bad.x[np.argmax(tiny_dataset.y == 0)] = np.nan
     arguments = {"seeds": range(8), "recipe": d2djax.Recipe(Linear()), "progress": False, "width": 1}
     expected = d2djax.run(only_none, data=clean, **arguments)
-    got = d2djax.run(only_none, data=replace_data(clean, x=bad_x), **arguments)
+    got = d2djax.run(only_none, data=bad, **arguments)
     assert (expected["status"] == 0).all()
     is_bad = got["status"].values[:, 0] == 1
     assert 0 < is_bad.sum() < 8
@@ -421,6 +422,7 @@ def test_manifest_tells_how_to_make_the_results_again(found, all_policies, tiny_
     same = identity.identify([setup.config], [0, 1, 2], [tiny_dataset], setup.recipe, runs.TAKES_PART)
     assert {name: about[name] for name in same} == same
     assert about["seeds"] == [0, 1, 2] and about["data"]["source"] == tiny_dataset.source
+    assert about["config"]["dataset"] == "own"
     for package in ("d2djax", "jax", "jaxlib", "flax", "numpy", "xarray", "zarr"):
         assert about["machine"]["versions"][package] == metadata.version(package)
     assert len(about["machine"]["devices"]) == jax.local_device_count()
@@ -522,10 +524,9 @@ def test_number_of_classes_must_be_that_of_the_data(only_none, tiny_dataset, not
         d2djax.run(replace(only_none, num_classes=4), data=tiny_dataset, progress=False)
 
 
-def test_labels_without_a_name_are_refused(only_none, tiny_dataset, nothing_compiles):
-    unnamed = replace_data(tiny_dataset, class_names=tiny_dataset.class_names[:4])
-    with pytest.raises(ValueError, match=r"(?i)label|class"):
-        d2djax.run(replace(only_none, num_classes=4), data=unnamed, progress=False)
+def test_labels_without_a_name_are_refused(tiny_dataset):
+    with pytest.raises(DataError, match=r"tiny .* y must be labels in 0..3, one for each of class_names; found 4"):
+        replace_data(tiny_dataset, class_names=tiny_dataset.class_names[:4])
 
 
 def test_too_few_points_are_refused(only_none, tiny_dataset, nothing_compiles):

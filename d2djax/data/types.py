@@ -3,24 +3,70 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
+from os import PathLike, fspath
+from typing import Any
 
 import numpy as np
 
+from d2djax.checks import shown
+
+# Whole numbers up to here are numbers of float32, in which networks compute.
+LARGEST_WHOLE = 2**24
+
 
 class DataError(ValueError):
-    """A data set cannot be read: names the file, what was expected and what was found."""
+    """A data set cannot be used: names it, what was expected and what was found."""
+
+
+@dataclass(frozen=True)
+class Description:
+    """What is known of a data set without its points; enough for runs that end with their graphs.
+
+    Attributes:
+        name: name of the data set.
+        class_names: `L` names, in label order.
+        shape: shape of a point.
+        dtype: kind of its numbers.
+        source: where the points would come from, for people.
+    """
+
+    name: str
+    class_names: tuple[str, ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    source: str = "not read: nothing is trained"
+
+    @property
+    def num_classes(self) -> int:
+        """`L`, the number of classes."""
+        return len(self.class_names)
+
+    @property
+    def num_points(self) -> int:
+        """Points that were read: none."""
+        return 0
 
 
 @dataclass(frozen=True)
 class Dataset:
     """All points of a labelled data set, training and test files merged (Section IV-A).
 
+    Whatever becomes an array is taken (lists, tables, tensors), and checked once, here. Nothing is altered in
+    silence: conversions are exact, but for numbers of 64 bits, which are rounded to single precision (float32) as
+    networks take them.
+
     Attributes:
-        x: [n, ...] uint8 for images (scaled where they are used), float32 for radio windows [n, 2, 128].
-        y: [n] int32, class of each point, in 0..L-1.
+        x: [n, ...] uint8 for images, which are standardised where they are used (truth values become 0 and 1);
+            for all else float32, float16 or whole numbers of at most 32 bits, used as they are. Whole numbers above
+            `2**24`, which single precision does not hold, are refused, as are NaN and infinity.
+        y: [n] int32, class of each point, in 0..L-1; whole numbers of any kind.
         class_names: `L` names, in label order.
-        name: the name that `d2djax.data.load` was called with.
+        name: the name that `d2djax.data.load` was called with, or any other.
         source: where the points come from, for people (a folder, or how they were made).
+
+    Raises:
+        DataError: one line with the field, the rule, and the first value that breaks it.
     """
 
     x: np.ndarray
@@ -29,7 +75,120 @@ class Dataset:
     name: str
     source: str
 
+    def __post_init__(self) -> None:
+        """Checks the fields, and makes them what the attributes say."""
+        for field in ("name", "source"):
+            value = getattr(self, field)
+            if not isinstance(value, (str, PathLike)):
+                raise DataError(f"{field} of a data set must be a text; got {shown(value)}")
+            object.__setattr__(self, field, str(fspath(value)))
+        object.__setattr__(self, "class_names", _class_names(self, self.class_names))
+        object.__setattr__(self, "x", _points(self, _array(self, "x", self.x)))
+        object.__setattr__(self, "y", _labels(self, _array(self, "y", self.y)))
+        if len(self.x) != len(self.y):
+            raise _error(
+                self, f"x and y must have one entry a point; got {len(self.x)} points and {len(self.y)} labels"
+            )
+
     @property
     def num_classes(self) -> int:
         """`L`, the number of classes."""
         return len(self.class_names)
+
+    @property
+    def num_points(self) -> int:
+        """Points in all."""
+        return len(self.y)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of a point."""
+        return self.x.shape[1:]
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Kind of its numbers."""
+        return self.x.dtype
+
+
+def _error(data: Dataset, message: str) -> DataError:
+    # Files are named by their source, data of one's own by their name.
+    return DataError(f"{data.name} ({data.source[:80]}): {message}")
+
+
+def _class_names(data: Dataset, given: Any) -> tuple[str, ...]:
+    if isinstance(given, str) or not np.iterable(given):
+        raise _error(data, f"class_names must be a list of names; got {shown(given)}")
+    names = tuple(str(name) if isinstance(name, (str, int, np.integer)) else name for name in given)
+    wrong = [name for name in names if not isinstance(name, str)]
+    if wrong:
+        raise _error(data, f"class_names must be texts; got {shown(wrong[0])}")
+    if not names or len(set(names)) < len(names):
+        raise _error(data, f"class_names must be distinct, at least one; got {shown(given)}")
+    return names
+
+
+def _array(data: Dataset, field: str, given: Any) -> np.ndarray:
+    """Numbers as an array of NumPy, in the byte order of the machine."""
+    if np.ma.is_masked(given):
+        raise _error(data, f"{field} must have no masked values; got {shown(given)}")
+    try:
+        array = np.asarray(given)
+        # Numbers that lie in an array of objects, as in a table with columns of several kinds.
+        array = np.array(array.tolist()) if array.dtype == object else array
+    except Exception:
+        raise _error(data, f"{field} must be an array of numbers; got {shown(given)}") from None
+    if array.dtype.kind in "biufc":
+        return array.astype(array.dtype.newbyteorder("="), copy=False)
+    if array.dtype.kind == "V" and np.can_cast(array.dtype, np.float32):
+        return array.astype(np.float32)  # bfloat16 and its kind
+    odd = [entry for entry in np.asarray(given, object).flat if not isinstance(entry, Real)]
+    found = f"{shown(odd[0])} in it" if odd else str(array.dtype)
+    hint = "; np.unique(y, return_inverse=True) numbers names" if field == "y" and array.dtype.kind in "UT" else ""
+    raise _error(data, f"{field} must be numbers; got {found}{hint}")
+
+
+def _refuse(data: Dataset, field: str, values: np.ndarray, wrong: np.ndarray, rule: str) -> None:
+    """Names the first value that breaks a rule, and its place."""
+    if wrong.any():
+        place = np.unravel_index(np.argmax(wrong), wrong.shape)
+        found = f"{values[place].item()!r} at {[int(index) for index in place]}"
+        raise _error(data, f"{field} must be {rule}; found {found}")
+
+
+def _points(data: Dataset, x: np.ndarray) -> np.ndarray:
+    if x.ndim == 0 or x.size == 0:
+        raise _error(data, f"x must be [n, ...], at least one point; got shape {list(x.shape)}")
+    if x.dtype.kind == "c":
+        raise _error(data, f"x must be real numbers, such as np.stack([x.real, x.imag], 1); got {x.dtype}")
+    if x.dtype.kind == "b":
+        return x.astype(np.uint8)
+    if x.dtype.kind in "iu":
+        if x.dtype.itemsize <= 2:
+            return x
+        wrong = (x > LARGEST_WHOLE) | (x < -LARGEST_WHOLE)
+        _refuse(data, "x", x, wrong, "whole numbers within +-2**24, or floats, which are rounded")
+        return x.astype(np.int32, copy=False)
+    _refuse(data, "x", x, ~np.isfinite(x), "finite")
+    if x.dtype.itemsize <= 4:
+        return x
+    with np.errstate(over="ignore", under="ignore"):
+        single = x.astype(np.float32)
+    _refuse(data, "x", x, np.isinf(single), "within the range of single precision, +-3.4e38")
+    lost = (x != 0) & ~single.any()
+    _refuse(data, "x", x, lost, "numbers that single precision can tell from 0; scale them")
+    return single
+
+
+def _labels(data: Dataset, y: np.ndarray) -> np.ndarray:
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if y.ndim != 1:
+        raise _error(data, f"y must be [n], the class of each point; got shape {list(y.shape)}")
+    if y.dtype.kind == "c":
+        raise _error(data, f"y must be whole numbers; got {y.dtype}")
+    if y.dtype.kind == "f":
+        _refuse(data, "y", y, y != np.rint(y), "whole numbers")
+    last = data.num_classes - 1
+    _refuse(data, "y", y, (y < 0) | (y > last), f"labels in 0..{last}, one for each of class_names")
+    return y.astype(np.int32, copy=False)
