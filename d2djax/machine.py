@@ -96,7 +96,7 @@ def start() -> None:
     try:
         jax.devices()
     except (RuntimeError, AssertionError) as error:
-        asked = jax.config.jax_platforms
+        asked = os.environ.get("JAX_PLATFORMS")
         # JAX says nothing at all where a GPU is asked for and there is none.
         why = str(error).partition("\n")[0] or "there is no such device here"
         raise ValueError(f"JAX_PLATFORMS={asked}: {why}" if asked else f"JAX does not start: {why}") from error

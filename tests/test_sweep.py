@@ -16,6 +16,7 @@ from d2djax import batch, design, program, progress, results, runs, store, table
 from d2djax.axes import LogUniform, Uniform
 from d2djax.config import numbers_of
 from d2djax.identity import differences
+from d2djax.merging import merge
 
 
 class Linear(nn.Module):
@@ -367,6 +368,21 @@ def test_lines_of_progress(sweep, tmp_path, monkeypatch, capsys):
     capsys.readouterr()
     sweep(tmp_path, {"learning_rate": [0.05, 1e38]}, 6, progress=True)
     assert "left to do here: 0 in 0" in capsys.readouterr().err
+
+
+def test_parts_are_merged_to_what_one_sweep_computes(sweep, run, whole, config, tmp_path):
+    left = sweep(tmp_path / "left", {"learning_rate": [0.05, 0.2], "gamma": [0.5]}, [2, 0])
+    right = sweep(tmp_path / "right", {"gamma": [0.0]}, 3, replace(config, learning_rate=0.2))
+    runs = [run([1], learning_rate=rate, gamma=0.5) for rate in (0.05, 0.2)]
+    # The last part is not complete.
+    rest = whole.sel(gamma=0.0, learning_rate=0.05).isel(run=[0, 1])
+    found = merge([left, right, *runs, rest]).transpose(*whole["status"].dims, ...)
+    assert int(found["done"].sum()) == 11
+    is_done = found["done"] > 0
+    for name, one in whole.data_vars.items():
+        xarray.testing.assert_equal(found[name].where(is_done), one.where(is_done))
+    about, wanted = (json.loads(one.attrs["manifest"]) for one in (found, whole))
+    assert not differences(about, wanted, ["dimensions", "parts"])
 
 
 def test_divergence_is_counted_and_named(sweep, tmp_path):
