@@ -34,6 +34,47 @@ def interval(samples: np.ndarray, *, level: float = 0.95) -> tuple[np.ndarray, n
     return mean, mean - half, mean + half
 
 
+# Names, after `graph_` or `discovery_`, of what is a share and so never leaves [0, 1].
+SHARES = ("accuracy", "class_accuracy", "diverse_share", "outage")
+
+
+def bounds_of(name: str) -> tuple[float, float]:
+    """Least and greatest value that a variable of results can have: [0, 1] for shares, 0 or more for amounts."""
+    short = name.removeprefix("graph_").removeprefix("discovery_").split(",")[0]
+    if short in SHARES:
+        return 0.0, 1.0
+    return (-np.inf, np.inf) if "reward" in short else (0.0, np.inf)
+
+
+def limits(
+    samples: np.ndarray, bounds: tuple[float, float] = (-np.inf, np.inf)
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean over the seeds that have a number, and the limits of the band that pictures show around it.
+
+    Of three seeds or more the limits are those of Student's 95 % interval, cut off at the bounds. Of two seeds
+    Student's interval is nine standard deviations wide on either side, which shows nothing: the limits are the two
+    values. Of one seed there are none.
+
+    Args:
+        samples: [R, ...] float, one row per seed; what is not finite does not count.
+        bounds: see `bounds_of`.
+
+    Returns:
+        Mean, lower and upper limit, each [...]; NaN where no seed has a number.
+    """
+    # NaN goes to the end.
+    ordered = np.sort(np.where(np.isfinite(samples), samples, np.nan), axis=0)
+    counts = np.isfinite(ordered).sum(axis=0)
+    found = np.full((3, *counts.shape), np.nan)
+    for count in np.unique(counts[counts > 0]):
+        at, values = counts == count, ordered[:count]
+        mean, low, high = interval(values[:, at])
+        if count == 2:
+            low, high = values[:, at]
+        found[:, at] = mean, np.clip(low, *bounds), np.clip(high, *bounds)
+    return found[0], found[1], found[2]
+
+
 def bootstrap(samples: np.ndarray, *, level: float = 0.95) -> tuple[float, float, float]:
     """Mean over seeds and the limits of its bootstrap confidence interval (bias-corrected and accelerated).
 
