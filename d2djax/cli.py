@@ -191,21 +191,23 @@ def search_command(command: Search) -> None:
 
 def figure_command(command: Figure) -> None:
     """Runs `d2djax figure`."""
-    from d2djax.figures import check_names, draw
+    from d2djax import figures
     from d2djax.tables import claims_table
 
-    names = check_names(command.names)
+    names = figures.check_names(command.names)
     if command.seeds < 0:
         raise ValueError(f"--seeds must be 0 or more; got {command.seeds}")
     out = files.check_folder(command.out, "--out")
-    written = [f"{command.size}/{name}{suffix}" for name in names for suffix in (".png", ".pdf", ".json")]
+    written = [f"{command.size}/{name}{suffix}" for name in names for suffix in figures.SUFFIXES]
     files.check_own(out, "figures", written, "--out")
     folders = {name: getattr(command, name) or None for name in ("radioml", "cifar10", "fashion_mnist")}
     messages = _start(command.require_gpu)
     lines, found = [], []
     with _going_on(command.out):
-        for picture, claims in draw(names, command.size, out, seeds=command.seeds or None, folders=folders):
-            lines.append(f"{picture}, {picture.with_suffix('.pdf').name}, {picture.with_suffix('.json').name}")
+        for picture, claims in figures.draw(names, command.size, out, seeds=command.seeds or None, folders=folders):
+            lines.append(
+                ", ".join([str(picture), *(picture.with_suffix(one).name for one in figures.SUFFIXES[1:])])
+            )
             messages.print(f"drawn: {picture}")
             found += claims
     show(*lines)

@@ -1,58 +1,65 @@
-"""Pictures of studies: figures 2d to 2h of the paper, and what it leaves to ask."""
+"""Pictures of studies: figures 2d to 2h of the paper, and what it leaves to ask.
+
+Every picture takes `ax`, the axes of the user's to draw in (several for several panels); none: a figure of our own.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from matplotlib.figure import Figure
 
+from d2djax.claims import energy_to_end_of_none
 from d2djax.config import Config
-from d2djax.plotting import COLOURS, COMPARED, STYLES, band, panels, policy_lines, styled
-from d2djax.statistics import cost_to_end_of_none, data_of, setting
+from d2djax.looks import INTER_COLOUR, band, legend, looks_of, panels, policies_of, policy_lines, styled, told
+from d2djax.results import counted
+from d2djax.statistics import bounds_of, data_of, setting
 
 if TYPE_CHECKING:
     import xarray
     from matplotlib.axes import Axes
 
+COMPARED = ("none", "uniform", "rl")
 
-def _named(results: xarray.Dataset) -> list[str]:
-    return [str(name) for name in results["policy"].values]
+
+def _key(axes: Axes, results: xarray.Dataset, place: Literal["best", "upper right"] = "best") -> None:
+    axes.legend(loc=place, title=told(results.sizes["run"]), title_fontsize="small")
 
 
 @styled
-def schemes(results: xarray.Dataset) -> Figure:
-    """Accuracy over local steps with FedProx and with FedSGD (2d)."""
+def schemes(results: xarray.Dataset, *, ax: Any = None) -> Figure:
+    """Accuracy over local steps with FedProx and with FedSGD (2d); one panel each."""
     names = {"fedavg": "FedAvg", "fedprox": "FedProx", "fedsgd": "FedSGD"}
     given = [str(name) for name in results["scheme"].values]
-    figure, ((*columns,),) = panels(1, len(given), 5.0, 2.4, sharey=True)
+    figure, ((*columns,),) = panels(ax, 1, len(given), 5.0, 2.4, sharey=True)
     for axes, scheme in zip(columns, given, strict=True):
-        policy_lines(axes, results["accuracy"].sel(scheme=scheme), "round")
+        policy_lines(axes, counted(results.sel(scheme=scheme), "accuracy"), "round")
         axes.set(title=names[scheme], xlabel="local steps")
     columns[0].set_ylabel("accuracy on held-out points")
-    columns[-1].legend(loc="lower right")
+    _key(columns[-1], results)
     return figure
 
 
-def _final(results: xarray.Dataset, dim: str, label: str) -> tuple[Figure, Axes]:
-    figure, ((axes,),) = panels()
-    policy_lines(axes, results["accuracy"].isel(round=-1, drop=True), dim, marker="o")
+def _final(ax: Any, results: xarray.Dataset, dim: str, label: str) -> tuple[Figure, Axes]:
+    figure, ((axes,),) = panels(ax)
+    policy_lines(axes, counted(results, "accuracy").isel(round=-1, drop=True), dim, marker="o")
     axes.set(xlabel=label, ylabel="final accuracy on held-out points")
     axes.set_xticks(results[dim].values)
-    axes.legend(loc="lower left")
+    _key(axes, results)
     return figure, axes
 
 
 @styled
-def stragglers(results: xarray.Dataset) -> Figure:
+def stragglers(results: xarray.Dataset, *, ax: Any = None) -> Figure:
     """Final accuracy against the number of stragglers (2e)."""
-    return _final(results, "num_stragglers", "stragglers m")[0]
+    return _final(ax, results, "num_stragglers", "stragglers m")[0]
 
 
 @styled
-def intervals(results: xarray.Dataset) -> Figure:
+def intervals(results: xarray.Dataset, *, ax: Any = None) -> Figure:
     """Final accuracy against the aggregation interval, after the same number of local steps (2h)."""
-    figure, axes = _final(results, "aggregation_interval", "aggregation interval $\\tau_a$ (local steps)")
+    figure, axes = _final(ax, results, "aggregation_interval", "aggregation interval $\\tau_a$ (local steps)")
     ticks = results["aggregation_interval"].values
     axes.set_xscale("log")
     axes.set_xticks(ticks, [str(one) for one in ticks])
@@ -64,26 +71,20 @@ SHARES = (0.9, 0.95, 1.0)
 
 
 @styled
-def energy(*all_results: xarray.Dataset) -> Figure:
-    """Energy until shares of the accuracy that none ends with are reached: D2D and uploads, stacked (2f).
-
-    D2D is the exchange with the messages of the discovery. Runs that never reach a share count with all of their
-    training; the legend says how many they are at the largest share.
-    """
+def energy(*all_results: xarray.Dataset, ax: Any = None) -> Figure:
+    """Energy until shares of the accuracy that none ends with are reached, exchange and uploads stacked (2f)."""
     names = {"radioml": "RadioML", "cifar10": "CIFAR-10", "fashion_mnist": "Fashion-MNIST"}
-    figure, ((*columns,),) = panels(1, len(all_results), 6.2, 2.5)
+    figure, ((*columns,),) = panels(ax, 1, len(all_results), 6.2, 2.7)
+    looks = looks_of(COMPARED)
     for axes, results in zip(columns, all_results, strict=True):
         for place, policy in enumerate(COMPARED):
             x = np.arange(len(SHARES)) + 0.27 * (place - 1)
-            costs = [cost_to_end_of_none(results, s).sel(policy=policy) for s in SHARES]
-            needed = np.array([float(one["energy"].mean()) for one in costs])
-            between = np.array([float((one["exchange"] + one["messages"]).mean()) for one in costs])
-            look = {"width": 0.25, "color": COLOURS[policy], "edgecolor": "white", "linewidth": 0.3}
-            never = int((costs[-1]["reached"] == 0).sum())
-            label = f"{policy}, D2D {between[-1]:.2g} J" if between[-1] else policy
-            label += f"; at least: {never} never reach it" if never else ""
-            axes.bar(x, between, **(look | {"hatch": "////"}))
-            axes.bar(x, needed - between, bottom=between, label=label, **look)
+            needed = [float(energy_to_end_of_none(results, s).sel(policy=policy).mean()) for s in SHARES]
+            exchange = float(counted(results, "exchange_energy").sel(policy=policy).mean())
+            look = {"width": 0.25, "color": looks[policy]["color"], "edgecolor": "white", "linewidth": 0.3}
+            label = f"{policy}, D2D {exchange:.2g} J" if exchange else policy
+            axes.bar(x, [exchange] * len(x), label=f"_{policy}, D2D", **(look | {"hatch": "////"}))
+            axes.bar(x, np.array(needed) - exchange, bottom=exchange, label=label, **look)
         data = data_of(results)
         axes.set(title=names.get(data, data), xlabel="share of none's final accuracy")
         axes.set_xticks(range(len(SHARES)), [f"{share:.0%}" for share in SHARES])
@@ -94,64 +95,69 @@ def energy(*all_results: xarray.Dataset) -> Figure:
 
 
 @styled
-def reliability(results: xarray.Dataset) -> Figure:
-    """Success of the links and points asked for between clusters, while the policies learn (2g)."""
-    figure, ((upper,), (lower,)) = panels(2, 1, height=3.6, sharex=True)
-    episode = results["episode"].values
-    graphs = {name: results[f"graph_{name}"].mean("state") for name in ("outage", "requested_inter")}
-    success = 1 - results["discovery_outage"].transpose("run", "episode").values
-    asked = results["discovery_requested_inter"].transpose("run", "episode").values
-    for axes, learned, name in ((upper, success, "outage"), (lower, asked, "requested_inter")):
-        band(axes, episode, learned, color=COLOURS["rl"], label="rl, while it learns")
-        for policy in ("uniform", "nearest", "rl"):
-            level = graphs[name].sel(policy=policy).transpose("run").values[:, None] * np.ones(len(episode))
-            look = {"linestyle": (0, (1, 1)), "label": "rl, final graph"} if policy == "rl" else {}
-            style = {"color": COLOURS[policy], "linestyle": STYLES[policy], "label": policy} | look
-            band(axes, episode, 1 - level if name == "outage" else level, **style)
-    budget = setting(results, "cluster_budget").item()
-    lower.axhline(budget, color="#D55E00", linewidth=0.8, label="budget B")
-    upper.set(ylabel="probability of success", ylim=(0.5, 1.02))
+def reliability(results: xarray.Dataset, *, ax: Any = None) -> Figure:
+    """Success of the links and points asked for between clusters, while the policies learn (2g); two panels."""
+    figure, ((upper,), (lower,)) = panels(ax, 2, 1, height=3.8, sharex=True)
+    episode, looks = results["episode"].values, looks_of(policies_of(results))
+    for axes, name in ((upper, "outage"), (lower, "requested_inter")):
+        final = counted(results, f"graph_{name}").mean("state")
+        learned = counted(results, f"discovery_{name}").transpose("run", "episode").values
+        drawn = {"rl, while it learns": (learned, {"color": looks["rl"]["color"]})}
+        for policy in (one for one in ("uniform", "nearest", "rl") if one in looks):
+            level = final.sel(policy=policy).transpose("run").values[:, None] * np.ones(len(episode))
+            is_rl = policy == "rl"
+            look = looks[policy] | ({"linestyle": (0, (1, 1))} if is_rl else {})
+            drawn["rl, final graph" if is_rl else policy] = (level, look)
+        for label, (samples, look) in drawn.items():
+            shown = 1 - samples if name == "outage" else samples
+            band(axes, episode, shown, bounds=bounds_of(name), label=label, **look)
+    budget = float(setting(results, "cluster_budget"))
+    lower.axhline(budget, color=INTER_COLOUR, linewidth=0.8, label="budget B")
+    upper.set(ylabel="probability of success", ylim=(None, 1.02))
     lower.set(xlabel="episodes", ylabel="points requested from\noutside, per cluster", ylim=(0, None))
-    figure.legend(*lower.get_legend_handles_labels(), loc="outside upper center", ncols=2)
+    legend(figure, lower, ax is None, title=told(results.sizes["run"]), title_fontsize="small")
     return figure
 
 
 @styled
-def regret(results: xarray.Dataset) -> Figure:
+def regret(results: xarray.Dataset, *, ax: Any = None) -> Figure:
     """What rl falls short of the best response, over the episodes."""
-    figure, ((axes,),) = panels(height=2.9)
-    reward = results["graph_reward"].mean("state")
+    figure, ((axes,),) = panels(ax, height=2.9)
+    looks = looks_of(policies_of(results))
+    reward = counted(results, "graph_reward").mean("state")
     best = reward.sel(policy="best_response")
-    short = (best - results["discovery_reward"]).transpose("run", "episode").values
-    band(axes, results["episode"].values, short, color=COLOURS["rl"], label="rl, while it learns")
-    for policy in ("uniform", "nearest", "rl"):
+    short = (best - counted(results, "discovery_reward")).transpose("run", "episode").values
+    look = {"color": looks["rl"]["color"], "label": "rl, while it learns"}
+    # On a logarithmic axis, where no interval may reach 0.
+    band(axes, results["episode"].values, short, bounds=(np.nanmin(short) / 2, np.inf), **look)
+    for policy in (one for one in ("uniform", "nearest", "rl") if one in looks):
         level = float((best - reward.sel(policy=policy)).mean())
-        name = "rl, final graph" if policy == "rl" else policy
-        style = "--" if policy == "rl" else STYLES[policy]
-        axes.axhline(level, color=COLOURS[policy], linestyle=style, linewidth=1, label=name)
+        name, style = ("rl, final graph", "--") if policy == "rl" else (policy, looks[policy]["linestyle"])
+        axes.axhline(level, color=looks[policy]["color"], linestyle=style, linewidth=1, label=name)
     axes.set(yscale="log", xlabel="episodes", ylabel="reward below the best response")
-    figure.legend(loc="outside upper center", ncols=2)
+    legend(figure, axes, ax is None, title=told(results.sizes["run"]), title_fontsize="small")
     return figure
 
 
 @styled
-def degrees(results: xarray.Dataset) -> Figure:
-    """How many receivers a device sends to, and how many links stay inside a cluster."""
-    figure, ((left, right),) = panels(1, 2, 5.6, 2.4, width_ratios=(3, 2))
+def degrees(results: xarray.Dataset, *, ax: Any = None) -> Figure:
+    """How many receivers a device sends to, and how many links stay inside a cluster; two panels."""
+    figure, ((left, right),) = panels(ax, 1, 2, 5.6, 2.4, width_ratios=(3, 2))
     cluster, num_devices = results["cluster"].transpose("run", "device").values, results.sizes["device"]
-    inside = {}
-    for policy in _named(results):
+    inside, looks = {}, looks_of(policies_of(results))
+    for policy, look in looks.items():
         links = results["links"].sel(policy=policy).transpose("run", "state", "device").values
         is_link = links != np.arange(num_devices)
         receivers = (links[..., None] == np.arange(num_devices)) & is_link[..., None]
         share = (receivers.sum(-2)[..., None] == np.arange(num_devices)).mean((1, 2))
-        band(left, np.arange(num_devices), share, color=COLOURS[policy], linestyle=STYLES[policy], label=policy)
+        band(left, np.arange(num_devices), share, bounds=(0, 1), label=policy, **look)
         stays = cluster[np.arange(len(cluster))[:, None, None], links] == cluster[:, None]
-        inside[policy] = (stays & is_link).sum() / is_link.sum()
+        # A policy may have no link at all.
+        inside[policy] = (stays & is_link).sum() / max(1, is_link.sum())
     left.set(xlabel="receivers of a device", ylabel="share of devices", xlim=(-0.3, 6.3), ylim=(0, 1))
     left.set_xticks(range(7))
-    left.legend(loc="upper right")
-    right.barh(list(inside), list(inside.values()), color=[COLOURS[policy] for policy in inside])
+    _key(left, results, "upper right")
+    right.barh(list(inside), list(inside.values()), color=[looks[policy]["color"] for policy in inside])
     right.set(xlabel="share of links inside clusters", xlim=(0, 1))
     right.invert_yaxis()
     return figure
@@ -174,17 +180,17 @@ def _heat(figure: Figure, axes: Axes, values: xarray.DataArray, rows: str, colum
 
 
 @styled
-def weights(results: xarray.Dataset) -> Figure:
-    """Terms of the reward against gamma and the weights: diversity, success, points over the clusters' budgets."""
+def weights(results: xarray.Dataset, *, ax: Any = None) -> Figure:
+    """Terms of the reward against gamma and the weights: diversity, success, points from outside; six panels."""
     terms = (
         ("num_classes", "classes", ".2f"),
         ("outage", "success", ".3f"),
         ("requested_inter", "points from outside", ".0f"),
     )
-    figure, grid = panels(len(terms), 2, 6.6, 6.4)
+    figure, grid = panels(ax, len(terms), 2, 6.6, 6.4)
     rl, alphas = results.sel(policy="rl"), ("alpha_outage", "alpha_budget")
     for row, (name, title, form) in zip(grid, terms, strict=True):
-        values = rl[f"graph_{name}"].mean(["run", "state"])
+        values = counted(rl, f"graph_{name}").mean(["run", "state"])
         values = 1 - values if name == "outage" else values
         for axes, other, fixed in zip(row, alphas, alphas[::-1], strict=True):
             at = values.sel({fixed: getattr(Config, fixed)}, method="nearest")
@@ -194,29 +200,28 @@ def weights(results: xarray.Dataset) -> Figure:
 
 
 @styled
-def exploration(graphs: xarray.Dataset, results: xarray.Dataset) -> Figure:
+def exploration(graphs: xarray.Dataset, results: xarray.Dataset, *, ax: Any = None) -> Figure:
     """Reward of the greedy graph against the temperature and the value of an untried link."""
-    figure, ((axes,),) = panels(height=2.8)
-    best = graphs["graph_reward"].sel(policy="best_response", drop=True)
-    share = (results["graph_reward"].sel(policy="rl") / best).mean(["run", "state"])
+    figure, ((axes,),) = panels(ax, height=2.8)
+    best = counted(graphs, "graph_reward").sel(policy="best_response", drop=True)
+    share = (counted(results, "graph_reward").sel(policy="rl") / best).mean(["run", "state"])
     _heat(figure, axes, share, "temperature", "initial_value", ".3f")
     axes.set_title("reward, best response = 1")
     return figure
 
 
 @styled
-def devices(results: xarray.Dataset) -> Figure:
-    """Quality of the graph and energy of the messages against the number of devices."""
-    figure, ((left, right),) = panels(1, 2, 5.6, 2.5)
-    reward = results["graph_reward"].mean("state")
-    policy_lines(left, reward, "num_devices", marker="o")
-    cost = results["control_energy"].sel(policy=["rl"]) / results["num_devices"]
-    policy_lines(right, cost, "num_devices", marker="o")
+def devices(results: xarray.Dataset, *, ax: Any = None) -> Figure:
+    """Quality of the graph and energy of the messages against the number of devices; two panels."""
+    figure, ((left, right),) = panels(ax, 1, 2, 5.6, 2.6)
+    policy_lines(left, counted(results, "graph_reward").mean("state"), "num_devices", marker="o")
+    cost = counted(results, "control_energy").sel(policy=["rl"]) / results["num_devices"]
+    policy_lines(right, cost.rename("control_energy"), "num_devices", marker="o")
     for axes in (left, right):
         axes.set(xscale="log", xlabel="devices N")
         axes.set_xticks(results["num_devices"].values, [str(one) for one in results["num_devices"].values])
         axes.minorticks_off()
     left.set(ylabel="mean reward of a device")
-    figure.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    legend(figure, left, ax is None, 3, title=told(results.sizes["run"]), title_fontsize="small")
     right.set(ylabel="messages of rl, J a device", ylim=(0, None))
     return figure

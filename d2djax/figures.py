@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from d2djax import claims, drawings, files, studies
 from d2djax.claims import Claim
 from d2djax.plotting import accuracy_curves
+from d2djax.readout import numbers_of
+from d2djax.statistics import data_of
 
 if TYPE_CHECKING:
     import xarray
@@ -53,6 +55,10 @@ FIGURES: dict[str, Drawing] = {
 }
 
 
+# Of the files that a figure is written to: pictures, claims, the numbers that it shows.
+SUFFIXES = (".png", ".pdf", ".json", ".csv")
+
+
 def check_names(names: Sequence[str]) -> list[str]:
     """Names of figures, `all` written out.
 
@@ -74,7 +80,9 @@ def draw(
     folders: Mapping[str, str | None] = {},
     progress: bool = True,
 ) -> Iterator[tuple[Path, list[Claim]]]:
-    """Computes what figures need, once for all of them, and saves each as PNG and PDF, with its numbers as JSON.
+    """Computes what figures need, once for all of them, and saves each as PNG and PDF.
+
+    Beside each are what it claims, as JSON, and the numbers that it shows, as CSV.
 
     Args:
         names: keys of `FIGURES`.
@@ -105,12 +113,23 @@ def draw(
                 )
         results = [done[study] for study in drawing.studies]
         found = [claim for one in results for claim in drawing.claims(one)]
-        _save(drawing.draw(*results), picture)
+        drawn = noted(drawing.draw(*results), size, results)
+        _save(drawn, picture)
+        files.write_text(picture.with_suffix(".csv"), numbers_of(drawn))
         seeds_used = [int(seed) for seed in results[-1]["run"].values]
         numbers = {"title": drawing.title, "size": size, "seeds": seeds_used}
         numbers["claims"] = [asdict(one) for one in found]
         files.write_text(picture.with_suffix(".json"), json.dumps(numbers, indent=1) + "\n")
         yield picture, found
+
+
+def noted(figure: Figure, size: studies.Size, results: Sequence[xarray.Dataset]) -> Figure:
+    """Says in the picture that its numbers mean nothing, where they are those of a toy or of stand-in data."""
+    made_up = any(data_of(one).startswith("stand-in") for one in results)
+    if size == "toy" or made_up:
+        data = ", stand-in data drawn in process" if made_up else ""
+        figure.supxlabel(f"size {size}{data}: the numbers mean nothing", fontsize=7, color="#B00000")
+    return figure
 
 
 def _save(figure: Figure, picture: Path) -> None:

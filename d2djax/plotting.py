@@ -2,170 +2,302 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import matplotlib.style
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from d2djax.statistics import interval
+from d2djax import files
+from d2djax.looks import (
+    CLUSTER_COLOURS,
+    CLUSTER_MARKERS,
+    DASHES,
+    INSIDE_COLOUR,
+    INTER_COLOUR,
+    band,
+    legend,
+    looks_of,
+    panels,
+    policies_of,
+    policy_lines,
+    styled,
+    told,
+)
+from d2djax.merging import axes_of
+from d2djax.readout import numbers_of, table
+from d2djax.results import counted
+from d2djax.statistics import bounds_of, setting
 
 if TYPE_CHECKING:
     import xarray
     from matplotlib.axes import Axes
 
-# Okabe and Ito's palette: told apart by people with any common colour vision.
-COLOURS = {
-    "none": "#000000",
-    "uniform": "#E69F00",
-    "rl": "#0072B2",
-    "nearest": "#009E73",
-    "best_response": "#CC79A7",
-    "pooled": "#999999",
-}
-STYLES = {
-    "none": ":",
-    "uniform": "--",
-    "rl": "-",
-    "nearest": "-.",
-    "best_response": (0, (5, 1)),
-    "pooled": (0, (1, 1)),
-}
-CLUSTER_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
-INTER_COLOUR = "#D55E00"
+MOST_LINES = 24
 
 
-# Text of the size of a caption at the width of a column; read when an artist is made, so around all of a drawing.
-styled = matplotlib.style.context(Path(__file__).with_name("figures.mplstyle"))
-# What is compared is drawn as a line with a band; what puts it into proportion, thin.
-COMPARED = ("none", "uniform", "rl")
+def points_of(results: xarray.Dataset) -> Iterator[tuple[str, xarray.Dataset]]:
+    """Every point of a sweep with its settings in words; a run is its only point, of no settings.
+
+    Raises:
+        ValueError: there are more than can be told apart in one picture.
+    """
+    dims = axes_of(results)
+    sizes = [results.sizes[dim] for dim in dims]
+    most = MOST_LINES // results.sizes["policy"]
+    if np.prod(sizes, dtype=int) > max(1, most):
+        raise ValueError(
+            f"results must have at most {max(1, most)} points for one picture; got {np.prod(sizes, dtype=int):,}: "
+            "choose some with results.sel or results.isel"
+        )
+    for place in np.ndindex(*sizes):
+        one = results.isel(dict(zip(dims, place, strict=True)))
+        names = [str(name) for name in one.coords if set(results[name].dims) & set(dims) and name != "point"]
+        yield ", ".join(f"{name} = {_short(one[name].item())}" for name in names), one
 
 
-def panels(rows: int = 1, columns: int = 1, width: float = 3.5, height: float = 2.5, **options: Any) -> Any:
-    """A figure and its panels, [rows, columns], drawn without a display; sizes in inches."""
-    figure = Figure(figsize=(width, height))
-    return figure, figure.subplots(rows, columns, squeeze=False, **options)
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def band(axes: Axes, x: np.ndarray, samples: np.ndarray, **style: Any) -> None:
-    """Mean over seeds, [R, ...], with the 95 % confidence interval of the mean."""
-    mean, low, high = interval(samples)
-    (line,) = axes.plot(x, mean, **style)
-    if samples.shape[0] > 1:
-        axes.fill_between(x, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
-
-
-def policy_lines(axes: Axes, values: xarray.DataArray, dim: str, **style: Any) -> None:
-    """One line for each policy over a dimension, with bands for none, uniform and rl, and the others thin.
+@styled
+def accuracy_curves(results: xarray.Dataset, *, ax: Axes | None = None) -> Figure:
+    """Accuracy of the global model over local steps, from before training on, one curve per policy.
 
     Args:
-        axes: where.
-        values: (run, policy, dim), in any order.
-        dim: what goes along the axis.
-        style: options of all lines.
+        results: of `run`, or of a `sweep` with few points, each of which then has a line style of its own.
+        ax: where to draw, in the user's style; none: a figure of our own.
+
+    Returns:
+        The figure: mean and band over the seeds whose training did not diverge.
+
+    Raises:
+        ValueError: the sweep has too many points for one picture, or the runs did not train.
     """
-    for policy in (str(name) for name in values["policy"].values):
-        one = values.sel(policy=policy).dropna(dim, how="all").transpose("run", dim)
-        look: dict[str, Any] = {"label": policy, "color": COLOURS[policy], "linestyle": STYLES[policy]} | style
-        if policy in COMPARED:
-            band(axes, one[dim].values, one.values, **look)
+    if "accuracy" not in results:
+        raise ValueError("results must be of runs that train; these end with their graphs")
+    figure, ((axes,),) = panels(ax)
+    for number, (name, one) in enumerate(points_of(results)):
+        values = counted(one, "accuracy")
+        if name:
+            for policy, look in looks_of(policies_of(values)).items():
+                shown = {**look, "linestyle": DASHES[number % len(DASHES)], "label": f"{policy}, {name}"}
+                policy_lines(axes, values.sel(policy=[policy]), "round", **shown)
         else:
-            look["linewidth"] = 0.8
-            axes.plot(one[dim].values, one.mean("run").values, **look)
-
-
-@styled
-def accuracy_curves(dataset: xarray.Dataset) -> Figure:
-    """Accuracy of the global model over local steps, mean and 95 % interval over seeds, one curve per policy."""
-    figure, ((axes,),) = panels()
-    policy_lines(axes, dataset["accuracy"], "round")
+            policy_lines(axes, values, "round")
     axes.set(xlabel="local steps", ylabel="accuracy on held-out points")
-    axes.legend(loc="lower right")
+    axes.legend(loc="best", title=told(results.sizes["run"]), title_fontsize="small")
     return figure
 
 
 @styled
-def reward_curve(dataset: xarray.Dataset) -> Figure:
-    """Mean reward while rl learns, and the mean reward of the graphs that each policy ends with."""
-    figure, ((axes,),) = panels()
-    episode = dataset["episode"].values
-    band(axes, episode, dataset["discovery_reward"].values, color=COLOURS["rl"], label="rl, while it learns")
-    for policy in (str(name) for name in dataset["policy"].values):
-        if policy != "pooled":
-            level = dataset["graph_reward"].sel(policy=policy).mean().item()
-            label = "rl, final graph" if policy == "rl" else policy
-            style = "--" if policy == "rl" else STYLES[policy]
-            axes.axhline(level, color=COLOURS[policy], linestyle=style, linewidth=1, label=label)
+def over_setting(results: xarray.Dataset, variable: str, axis: str, *, ax: Axes | None = None) -> Figure:
+    """A variable of every policy over one axis of a sweep: means within each run, with the band over the seeds.
+
+    Args:
+        results: of a `sweep` over `axis`; other axes must have been reduced to one value each.
+        variable: name of a variable; over rounds the mean over those of training is taken.
+        axis: name of a dimension or of a setting along the points.
+        ax: where to draw, in the user's style; none: a figure of our own.
+
+    Returns:
+        The figure.
+
+    Raises:
+        ValueError: there is no such variable or axis, or another axis has several values.
+    """
+    dims = axes_of(results)
+    if variable not in results.data_vars or "run" not in results[variable].dims:
+        raise ValueError(f"variable must be one of the results that has runs; got {variable!r}")
+    if axis not in results.coords or not set(results[axis].dims) & set(dims):
+        raise ValueError(f"axis must be one of {', '.join(dims) or 'a sweep'}; got {axis!r}")
+    (along,) = results[axis].dims
+    for dim in dims:
+        if dim != along and results.sizes[dim] > 1:
+            raise ValueError(f"results must have one value of {dim}; got {results.sizes[dim]}: choose it with .sel")
+    values = counted(results, variable)
+    values = values.sel(round=values["round"] > 0) if "round" in values.dims else values
+    values = values.mean([dim for dim in values.dims if dim not in ("run", "policy", along)])
+    values = values if "policy" in values.dims else values.expand_dims(policy=["all"])
+    numbers = results[axis].values
+    is_text = numbers.dtype == object
+    order = np.arange(len(numbers)) if is_text else np.argsort(numbers, kind="stable")
+    values = values.isel({along: order}).assign_coords({along: order if is_text else numbers[order]})
+    figure, ((axes,),) = panels(ax)
+    policy_lines(axes, values.rename(variable), str(along), marker="o")
+    if is_text:
+        axes.set_xticks(order, [str(name) for name in numbers])
+    attributes = results[variable].attrs
+    unit = attributes.get("units", "1")
+    axes.set(xlabel=axis, ylabel=variable if unit == "1" else f"{variable} ({unit})")
+    axes.legend(loc="best", title=told(results.sizes["run"]), title_fontsize="small")
+    return figure
+
+
+@styled
+def reward_curve(results: xarray.Dataset, *, ax: Axes | None = None) -> Figure:
+    """Mean reward while rl learns, and the mean reward of the graphs that each policy ends with.
+
+    Args:
+        results: of `run`, or one point of a `sweep`.
+        ax: where to draw, in the user's style; none: a figure of our own.
+    """
+    results = _one_point(results)
+    figure, ((axes,),) = panels(ax, height=2.9)
+    looks, episode = looks_of(policies_of(results)), results["episode"].values
+    bounds = bounds_of("discovery_reward")
+    learned = counted(results, "discovery_reward").transpose("run", "episode").values
+    band(axes, episode, learned, bounds=bounds, color=looks["rl"]["color"], label="rl, while it learns")
+    levels = counted(results, "graph_reward")
+    for policy, look in looks.items():
+        level = levels.sel(policy=policy).mean().item()
+        # Pooled points move over no graph.
+        if np.isfinite(level):
+            label, dash = ("rl, final graph", "--") if policy == "rl" else (policy, look["linestyle"])
+            axes.axhline(level, color=look["color"], linestyle=dash, linewidth=1, label=label)
     axes.set(xlabel="episodes", ylabel="mean total reward of the devices")
-    axes.legend(loc="center right")
+    legend(figure, axes, ax is None, 3, title=told(results.sizes["run"]), title_fontsize="small")
     return figure
 
 
-def _arrow(axes: Axes, start: np.ndarray, end: np.ndarray, crosses: bool) -> None:
-    style = {"color": INTER_COLOUR, "linestyle": "--"} if crosses else {"color": "#555555", "linestyle": "-"}
-    properties = {
-        "arrowstyle": "-|>",
-        "shrinkA": 5,
-        "shrinkB": 5,
-        "linewidth": 0.9,
-        "mutation_scale": 8,
-        **style,
-    }
-    axes.annotate("", xy=tuple(end), xytext=tuple(start), arrowprops=properties, zorder=1)
+def _one_point(results: xarray.Dataset) -> xarray.Dataset:
+    """Results without axes.
+
+    Raises:
+        ValueError: they are those of several points.
+    """
+    for dim in axes_of(results):
+        if results.sizes[dim] > 1:
+            raise ValueError(f"results must have one value of {dim}; got {results.sizes[dim]}: choose it with .sel")
+    return results.squeeze(axes_of(results))
+
+
+def field_of(results: xarray.Dataset) -> float | None:
+    """Side of the square field, m, from the config that made the results; none if it is not known."""
+    if "field_size" not in results.coords:
+        config = json.loads(results.attrs.get("manifest", "{}")).get("config", {})
+        return float(config["field_size"]) if "field_size" in config else None
+    return float(setting(results, "field_size"))
+
+
+def _arrow(start: np.ndarray, end: np.ndarray, crosses: bool, points_per_metre: float) -> FancyArrowPatch:
+    """An arrow that always has a shaft: between near devices it bends away, and its head is smaller."""
+    colour, dash = (INTER_COLOUR, "--") if crosses else (INSIDE_COLOUR, "-")
+    length = float(np.hypot(*(end - start))) * points_per_metre
+    # A slight bend also keeps the two links of a pair apart that exchange with each other.
+    bend = 0.12 if length > 24 else 0.9 if length < 9 else 0.45
+    gap = min(3.2, 0.2 * length)
+    return FancyArrowPatch(
+        tuple(start),
+        tuple(end),
+        arrowstyle="-|>,head_length=0.45,head_width=0.22",
+        connectionstyle=f"arc3,rad={bend}",
+        mutation_scale=float(np.clip(0.4 * length, 3.5, 8)),
+        shrinkA=gap,
+        shrinkB=gap,
+        linewidth=0.9,
+        zorder=1,
+        color=colour,
+        linestyle=dash,
+    )
 
 
 @styled
-def graph(dataset: xarray.Dataset, *, policy: str = "rl", run: int = 0, state: int | None = None) -> Figure:
+def graph(
+    results: xarray.Dataset,
+    *,
+    policy: str = "rl",
+    run: int = 0,
+    state: int | None = None,
+    ax: Axes | None = None,
+) -> Figure:
     """The graph of one run on the map: colours are clusters, arrows go from transmitter to receiver.
 
     Args:
-        dataset: results.
+        results: of `run`, or one point of a `sweep`.
         policy: whose graph.
         run: position of the run.
         state: channel state; none: the state in which the exchange happened.
+        ax: where to draw, in the user's style; none: a figure of our own.
 
     Returns:
-        The figure; links inside a cluster are solid grey, links between clusters dashed orange.
+        The figure; links inside a cluster are solid grey, links between clusters dashed orange, and the border of
+        the field is a thin line.
+
+    Raises:
+        ValueError: there is no such policy, or the results are those of several points.
     """
-    one = dataset.isel(run=run)
+    results = _one_point(results)
+    if policy not in policies_of(results):
+        raise ValueError(f"policy must be one of {', '.join(policies_of(results))}; got {policy!r}")
+    one = results.isel(run=run)
     state = int(one["exchange_state"]) if state is None else state
-    position, cluster = one["position"].values, one["cluster"].values
+    position, cluster = one["position"].transpose("device", "axis").values, one["cluster"].values
     links = one["links"].sel(policy=policy).isel(state=state).values
-    figure, ((axes,),) = panels(height=3.7)
+    figure, ((axes,),) = panels(ax, width=4.5, height=4.9)
+    side = field_of(results)
+    if side is not None:
+        axes.add_patch(Rectangle((0, 0), side, side, fill=False, edgecolor="#999999", linewidth=0.6, zorder=0))
+    extent = max(float(np.ptp(position)), side or 0.0, 1.0)
+    # About what the axes are wide; it only decides how far arrows bend.
+    points_per_metre = 0.8 * 72 * figure.get_figwidth() / extent
     for receiver, transmitter in enumerate(links):
-        if receiver != transmitter:
-            crosses = cluster[receiver] != cluster[transmitter]
-            _arrow(axes, position[transmitter], position[receiver], bool(crosses))
-    colours = [CLUSTER_COLOURS[label % len(CLUSTER_COLOURS)] for label in cluster]
-    axes.scatter(*position.T, c=colours, s=42, edgecolors="white", linewidths=0.6, zorder=2)
+        if receiver != transmitter and transmitter >= 0:
+            crosses = bool(cluster[receiver] != cluster[transmitter])
+            axes.add_patch(_arrow(position[transmitter], position[receiver], crosses, points_per_metre))
+    for label in np.unique(cluster):
+        turn, colour = divmod(int(label), len(CLUSTER_COLOURS))
+        # More clusters than colours: the next round of colours has another shape.
+        marker = CLUSTER_MARKERS[turn % len(CLUSTER_MARKERS)]
+        look = {"s": 26, "edgecolors": "#333333", "linewidths": 0.5, "zorder": 2, "marker": marker}
+        axes.scatter(*position[cluster == label].T, color=CLUSTER_COLOURS[colour], **look)
     axes.set(xlabel="x (m)", ylabel="y (m)", aspect="equal")
-    axes.margins(0.06)
+    axes.margins(0.04)
+    axes.autoscale_view()
     handles = [
-        Line2D([], [], color="#555555", label="link inside a cluster"),
+        Line2D([], [], color=INSIDE_COLOUR, label="link inside a cluster"),
         Line2D([], [], color=INTER_COLOUR, linestyle="--", label="link between clusters"),
         Line2D([], [], color=CLUSTER_COLOURS[0], marker="o", linestyle="", label="device, colour: cluster"),
     ]
-    figure.legend(handles=handles, loc="outside upper center", ncols=2)
+    if side is not None:
+        handles.append(Line2D([], [], color="#999999", linewidth=0.6, label="border of the field"))
+    legend(figure, axes, ax is None, handles=handles)
     return figure
 
 
-# All that `save_figures` may write.
-PICTURES = ("accuracy.png", "graph.png", "reward.png")
+def map_of(results: xarray.Dataset, policy: str = "rl", run: int = 0) -> str:
+    """The numbers of `graph`, as CSV: each device, its place, its cluster and its transmitter."""
+    one = results.isel(run=run)
+    links = one["links"].sel(policy=policy).isel(state=int(one["exchange_state"])).values
+    places = one["position"].transpose("device", "axis").values
+    rows = [
+        [device, float(x), float(y), int(cluster), "" if link == device else int(link)]
+        for device, ((x, y), cluster, link) in enumerate(zip(places, one["cluster"].values, links, strict=True))
+    ]
+    return table(("device", "x_m", "y_m", "cluster", "transmitter"), rows)
 
 
-def save_figures(dataset: xarray.Dataset, folder: Path) -> list[Path]:
-    """Saves as PNG the figures that a run has data for.
+# All that `save_figures` may write: pictures, and the numbers behind each.
+PICTURES = tuple(f"{name}.{kind}" for name in ("accuracy", "graph", "reward") for kind in ("png", "csv"))
+
+
+def save_figures(results: xarray.Dataset, folder: Path) -> list[Path]:
+    """Saves as PNG the figures that a run has data for, and beside each the numbers that it shows as CSV.
 
     Returns:
         Paths of `accuracy.png` and, where rl ran, `graph.png` and `reward.png`.
     """
-    figures = {"accuracy": accuracy_curves(dataset)}
-    if "rl" in dataset["policy"].values:
-        figures |= {"graph": graph(dataset), "reward": reward_curve(dataset)}
+    figures = {"accuracy": accuracy_curves(results)}
+    if "rl" in policies_of(results):
+        figures |= {"graph": graph(results), "reward": reward_curve(results)}
     paths = []
     for name, figure in figures.items():
         paths.append(folder / f"{name}.png")
         figure.savefig(paths[-1])
+        numbers = map_of(results) if name == "graph" else numbers_of(figure)
+        files.write_text(folder / f"{name}.csv", numbers)
     return paths

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from d2djax import digest, files
 from d2djax.claims import claims_of
 from d2djax.config import Config, complete
-from d2djax.plotting import CLUSTER_COLOURS, COLOURS, INTER_COLOUR, STYLES
+from d2djax.looks import CLUSTER_COLOURS, INTER_COLOUR, looks_of, policies_of
 
 if TYPE_CHECKING:
     import xarray
@@ -100,6 +100,7 @@ def page_data(results: xarray.Dataset) -> dict[str, Any]:
         manifest["machine"] = json.loads(results.attrs["machine"])
     # No claim is about these, which are most of the numbers.
     claims = claims_of(results.drop_vars(digest.PLACES))
+    looks = looks_of(policies_of(results))
     return {
         "title": results.attrs.get("title", "d2djax"),
         "facts": _facts(manifest),
@@ -112,8 +113,12 @@ def page_data(results: xarray.Dataset) -> dict[str, Any]:
         "maps": digest.maps(points),
         "graphs": {"points": drawn, "runs": runs} | digest.graphs(graphs, runs),
         "claims": [[one.text, one.measured, one.verdict] for one in claims],
-        "colours": {"policies": COLOURS, "clusters": CLUSTER_COLOURS, "inter": INTER_COLOUR},
-        "dashes": {policy: _dash(style) for policy, style in STYLES.items()},
+        "colours": {
+            "policies": {policy: look["color"] for policy, look in looks.items()},
+            "clusters": CLUSTER_COLOURS,
+            "inter": INTER_COLOUR,
+        },
+        "dashes": {policy: _dash(look["linestyle"]) for policy, look in looks.items()},
     }
 
 

@@ -7,12 +7,12 @@ from typing import Any, Literal
 
 
 def static(default: Any, rule: str = "") -> Any:
-    """Declares a field that is part of the compiled program, not of its data; `rule` is a key of `RULES`."""
+    """Declares a field that is part of the compiled program, not of its data; `rule`: see `validation.keeps`."""
     return field(default=default, metadata={"static": True, "rule": rule})
 
 
 def leaf(default: Any, rule: str = "") -> Any:
-    """Declares a field that is traced; `rule` is a key of `RULES`."""
+    """Declares a field that is traced; `rule`: see `validation.keeps`."""
     return field(default=default, metadata={"rule": rule})
 
 
@@ -109,19 +109,19 @@ class Config:
     num_devices: int = static(25, "at least 2")
     num_classes: int = static(0, "at least 1")
     num_states: int = static(10, "at least 1")
-    field_size: float = leaf(400.0, "positive")
+    field_size: float = leaf(400.0, "in (0, 1e7]")
     num_hotspots: int = static(5, "at least 1")
     hotspot_spread: float = leaf(45.0, "0 or more")
     channel_model: Literal["shadowing", "mobility"] = static("shadowing")
-    shadowing_deviation: float = leaf(4.0, "0 or more")
+    shadowing_deviation: float = leaf(4.0, "in [0, 50]")
     mobility_step: float = leaf(20.0, "0 or more")
-    transmit_power: float = leaf(0.01, "positive")
-    reference_gain: float = leaf(1e-3, "positive")
-    path_loss_exponent: float = leaf(3.75, "positive")
-    noise_power: float = leaf(3.981072e-15, "positive")
-    rate: float = leaf(1.0, "positive")
+    transmit_power: float = leaf(0.01, "in [1e-12, 1e6]")
+    reference_gain: float = leaf(1e-3, "in [1e-12, 1e3]")
+    path_loss_exponent: float = leaf(3.75, "in (0, 10]")
+    noise_power: float = leaf(3.981072e-15, "in [1e-25, 1e3]")
+    rate: float = leaf(1.0, "in [0.001, 64]")
     stay_probability: float = leaf(0.0, "in [0, 1)")
-    reliability_threshold: float = leaf(0.1, "inside (0, 1)")
+    reliability_threshold: float = leaf(0.1, "in [1e-12, 1)")
     cluster_budget: float = leaf(300.0, "0 or more")
     trust_probability: float = leaf(0.75, "in [0, 1]")
     num_sensitive_classes: int = leaf(0, "0 or more")
@@ -133,9 +133,9 @@ class Config:
     shards_per_device: int = static(2, "at least 1")
     points_per_device: int = static(0, "at least 1")
     test_fraction: float = static(0.2, "inside (0, 1)")
-    threshold: float = leaf(60.0, "positive")
+    threshold: float = leaf(60.0, "in [0.001, 1e9]")
     min_classes: int = leaf(6, "0 or more")
-    score_fraction: float | None = leaf(None, "in (0, 1]")
+    score_fraction: float | None = leaf(None, "in [0.001, 1]")
 
     num_episodes: int = static(4000, "at least 1")
     record_every: int = static(40, "at least 1")
@@ -152,13 +152,13 @@ class Config:
     best_response_sweeps: int = static(6, "at least 1")
 
     power_mode: Literal["power_control", "fixed"] = static("power_control")
-    bandwidth: float = leaf(1e6, "positive")
-    d2d_power: float = leaf(0.01, "positive")
-    d2s_power: float = leaf(0.25, "positive")
-    amplifier_efficiency: float = leaf(1.0, "in (0, 1]")
-    circuit_power: float = leaf(0.0, "0 or more")
-    receive_power: float = leaf(0.0, "0 or more")
-    d2s_distance_ratio: float = leaf(3.0, "positive")
+    bandwidth: float = leaf(1e6, "in [1, 1e12]")
+    d2d_power: float = leaf(0.01, "in (0, 1e6]")
+    d2s_power: float = leaf(0.25, "in (0, 1e6]")
+    amplifier_efficiency: float = leaf(1.0, "in [0.001, 1]")
+    circuit_power: float = leaf(0.0, "in [0, 1e6]")
+    receive_power: float = leaf(0.0, "in [0, 1e6]")
+    d2s_distance_ratio: float = leaf(3.0, "in [0.001, 1e6]")
 
     model: Literal["auto", "mlp", "image_cnn", "radio_cnn", "vt_cnn2"] = static("auto")
     scheme: Literal["fedavg", "fedprox", "fedsgd"] = static("fedavg")

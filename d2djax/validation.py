@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import re
 from collections.abc import Callable
+from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -18,11 +20,26 @@ RULES: dict[str, Callable[[Any], bool]] = {
     "0 or more": lambda value: value >= 0,
     "at least 1": lambda value: value >= 1,
     "at least 2": lambda value: value >= 2,
-    "in [0, 1]": lambda value: 0 <= value <= 1,
-    "in [0, 1)": lambda value: 0 <= value < 1,
-    "in (0, 1]": lambda value: 0 < value <= 1,
-    "inside (0, 1)": lambda value: 0 < value < 1,
 }
+_INTERVAL = re.compile(r"(?:in|inside) ([\[(])(.+), (.+)([\])])")
+# What single precision holds, with some room for what is made of these numbers.
+_LEAST, _MOST = 1e-37, 1e37
+# Power that is sent at most: its energy is a number for any message that fits a memory.
+_MOST_POWER = 1e18
+
+
+def keeps(rule: str, value: Any) -> bool:
+    """Whether a number keeps a rule: a key of `RULES`, or an interval such as "in [0, 1)".
+
+    An open end must also be kept in single precision, as which the number is used.
+    """
+    interval = _INTERVAL.fullmatch(rule)
+    if interval is None:
+        return RULES[rule](value)
+    opening, low, high, closing = interval.groups()
+    is_above = value >= float(low) and (opening == "[" or np.float32(value) > float(low))
+    is_below = value <= float(high) and (closing == "]" or np.float32(value) < float(high))
+    return bool(is_above and is_below)
 
 
 def _plain(name: str, hint: Any, value: Any) -> Any:
@@ -91,6 +108,8 @@ def _rules_between(config: Config) -> list[tuple[str, bool, str]]:
         ("min_classes", config.min_classes <= config.num_classes, classes),
         ("num_sensitive_classes", config.num_sensitive_classes <= config.num_classes, classes),
         ("num_stragglers", config.num_stragglers <= config.num_devices, devices),
+        *_rules_of_the_channel(config),
+        *_rules_of_the_reward(config),
         ("min_snr", config.min_snr <= 18, "at most 18 dB, the largest of the data set"),
         ("policies", len(config.policies) > 0, "at least one policy"),
         ("policies", len(set(config.policies)) == len(config.policies), "without repeats"),
@@ -100,8 +119,71 @@ def _rules_between(config: Config) -> list[tuple[str, bool, str]]:
     ]
 
 
+def _rules_of_the_channel(config: Config) -> list[tuple[str, bool, str]]:
+    """Rules that keep powers and energies within what single precision holds; see `channel` and `energy`."""
+    farthest = max(1.0, math.sqrt(2) * config.field_size)
+    loss = config.path_loss_exponent * math.log10(farthest)
+    heard = math.log10(config.transmit_power * config.reference_gain) - loss
+    # Places that are folded into the field keep four digits.
+    by_field = f"at most 1,000 times field_size, {config.field_size:g}"
+    rules = [
+        ("hotspot_spread", config.hotspot_spread <= 1000 * config.field_size, by_field),
+        (
+            "mobility_step",
+            config.channel_model != "mobility" or config.mobility_step <= 1000 * config.field_size,
+            by_field,
+        ),
+        (
+            "path_loss_exponent",
+            heard >= math.log10(_LEAST),
+            f"smaller: with field_size, transmit_power and reference_gain, 1e{heard:.0f} W would cross the field, "
+            f"and single precision holds {_LEAST:g}",
+        ),
+    ]
+    if config.power_mode == "power_control":
+        far = math.log10(farthest * max(1.0, config.d2s_distance_ratio)) * config.path_loss_exponent
+        needed = (2.0**config.rate - 1.0) * config.noise_power / config.reference_gain
+        sent = math.log10(needed / -math.log1p(-float(np.float32(config.reliability_threshold)))) + far
+        rules.append(
+            (
+                "path_loss_exponent",
+                far <= math.log10(_MOST) and sent <= math.log10(_MOST_POWER),
+                "smaller: with field_size, d2s_distance_ratio, rate, noise_power, reference_gain and "
+                f"reliability_threshold, the server would be reached with 1e{sent:.0f} W",
+            )
+        )
+    return rules
+
+
+def _rules_of_the_reward(config: Config) -> list[tuple[str, bool, str]]:
+    """Rules that keep the rewards, and their sums over all episodes, within what single precision holds."""
+    # More points than all devices have cannot be requested from each of them.
+    points = config.cluster_budget + config.num_devices**2 * config.points_per_device
+
+    def most(alpha_diversity: float, alpha_outage: float, alpha_budget: float, gamma: float) -> float:
+        local = alpha_diversity * config.num_classes + alpha_outage
+        # Weights under 1 too may be multiplied after the sum.
+        return local + max(1.0, gamma) * (local + max(1.0, alpha_budget) * points)
+
+    names = ("alpha_diversity", "alpha_outage", "alpha_budget", "gamma")
+    weights = [getattr(config, name) for name in names]
+    # A mean is a sum first.
+    sums = config.num_devices * config.num_episodes
+    largest = max((*names, "cluster_budget"), key=lambda name: getattr(config, name))
+    rule = f"smaller: the rewards of all devices and episodes would sum to more than {_MOST:g}"
+    return [
+        (largest, most(*weights) * sums <= _MOST, rule),
+        ("reference_weights", most(*config.reference_weights) * sums <= _MOST, rule),
+    ]
+
+
 def _divides(name: str, part: int, total: int, of: str) -> tuple[str, bool, str]:
     return name, total % part == 0, f"a divisor of {of}, {total}"
+
+
+@cache
+def _hints() -> dict[str, Any]:
+    return get_type_hints(Config)
 
 
 def validate(config: Config) -> Config:
@@ -113,12 +195,12 @@ def validate(config: Config) -> Config:
     Raises:
         ValueError: one line that names the field, the rule and the value.
     """
-    hints = get_type_hints(Config).items()
+    hints = _hints().items()
     config = complete(Config(**{name: _plain(name, hint, getattr(config, name)) for name, hint in hints}))
     for item in dataclasses.fields(config):
         rule, value = item.metadata.get("rule"), getattr(config, item.name)
         entries = value if isinstance(value, tuple) else (value,)
-        if rule and value is not None and not all(map(RULES[rule], entries)):
+        if rule and value is not None and not all(keeps(rule, entry) for entry in entries):
             raise ValueError(f"{item.name} must be {rule}; got {value!r}")
     for name, holds, rule in _rules_between(config):
         if not holds:

@@ -10,6 +10,7 @@ import tyro
 from rich import print
 
 from d2djax import machine, studies
+from d2djax.figures import noted
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def show(name: str, points: tuple[str, ...], draw: Callable, claims: Callable) -
         seeds = options.seeds or None
         results.append(studies.compute(study, options.size, options.out, seeds=seeds, data_dir=folder))
     picture = options.out / options.size / f"{name}.png"
-    draw(*results).savefig(picture)
+    noted(draw(*results), options.size, results).savefig(picture)
     for claim in (claim for one in results for claim in claims(one)):
         print(f"{claim.text}: {claim.measured}: {claim.verdict}")
     print(picture)

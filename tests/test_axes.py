@@ -68,7 +68,7 @@ BAD = [
     ({"gamma": [float("nan")]}, "at gamma=nan: gamma must be a finite number"),
     ({"gamma": ["a"]}, "at gamma=a: gamma must be a number"),
     ({"aggregation_interval": [4, 3]}, "at aggregation_interval=3: .* a divisor of num_steps, 8; got 3"),
-    ([{"gamma": 1, "rate": 0}], "at gamma=1, rate=0: rate must be positive"),
+    ([{"gamma": 1, "rate": 0}], "at gamma=1, rate=0: rate must be in"),
     ([{"gamma": 1}, {"rate": 1}], "every point of a list must set the same settings"),
     ([{"gamma": 1}, {}], "every point of a list must set the same settings"),
     ([{}], "at least one"),

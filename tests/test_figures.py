@@ -7,12 +7,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import xarray
+from matplotlib.figure import Figure
 from PIL import Image
 
 from d2djax import cli, figures, studies
+from d2djax.claims import WITHIN
 from d2djax.config import complete
 from d2djax.figures import FIGURES
-from d2djax.statistics import WITHIN
 from d2djax.studies import STUDIES, settings_of
 from d2djax.validation import validate
 
@@ -90,6 +92,19 @@ def test_scripts_draw_what_the_command_draws(monkeypatch, name):
     assert shown == [(name, drawing.studies, drawing.draw, drawing.claims)]
 
 
+@pytest.mark.parametrize(
+    "size, data, note",
+    [
+        ("toy", "stand-in for cifar10", "size toy, stand-in data drawn in process: the numbers mean nothing"),
+        ("toy", "radioml", "size toy: the numbers mean nothing"),
+        ("small", "radioml", ""),
+    ],
+)
+def test_pictures_say_that_data_are_made_up(size, data, note):
+    results = xarray.Dataset(attrs={"manifest": json.dumps({"data": {"name": data}})})
+    assert figures.noted(Figure(), size, [results]).get_supxlabel() == note
+
+
 @pytest.mark.slow
 def test_all_figures_at_size_toy(tmp_path, capsys):
     cli.main(["figure", "all", "--out", str(tmp_path)])
@@ -100,6 +115,7 @@ def test_all_figures_at_size_toy(tmp_path, capsys):
         with Image.open(picture) as image:
             assert 0 < (np.asarray(image.convert("L")) < 128).mean() < 0.5
         assert picture.with_suffix(".pdf").stat().st_size > 0
+        assert picture.with_suffix(".csv").read_text().count("\n") > 3
         numbers = json.loads(picture.with_suffix(".json").read_text())
         assert numbers["size"] == "toy" and numbers["seeds"] == [0, 1]
         # Eight of them are the paper's, and each claims something.

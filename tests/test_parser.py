@@ -181,7 +181,7 @@ def test_none_in_every_spelling(file, none):
         ("run --num-devices inf", "--num-devices must be a whole number; got inf"),
         ("run --gamma 0,5", "--gamma must be a number; got '0,5'"),
         ("run --score-fraction half", "--score-fraction must be a number or none; got 'half'"),
-        ("run --dataset fashion-mnist", "cifar10; got 'fashion-mnist'; did you mean fashion_mnist?"),
+        ("run --dataset fashion-mnist", "cifar10, own; got 'fashion-mnist'; did you mean fashion_mnist?"),
         ("run --policies rl best", "--policies must be one of none, uniform, rl, nearest, best_response, pooled"),
         ("run --reference-weights 1 2", "--reference-weights must be a list of 4; got [1.0, 2.0]"),
         ("run --seeds 1,b", "--seeds must be a whole number; got 'b'"),

@@ -1,15 +1,23 @@
+import csv
 import io
 from dataclasses import replace
 from typing import get_args
 
+import matplotlib
 import numpy as np
 import pytest
+import xarray
 from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyArrowPatch, Rectangle
 from PIL import Image
 
 import d2djax
-from d2djax import plotting
+from d2djax import drawings, plotting, statistics
 from d2djax.config import PolicyName
+from d2djax.looks import CLUSTER_COLOURS, INTER_COLOUR, looks_of
+from d2djax.readout import numbers_of
+from d2djax.statistics import bounds_of, interval, limits
 
 POLICIES = get_args(PolicyName)
 
@@ -45,9 +53,64 @@ def legend_labels(legend):
 
 
 def test_every_policy_has_a_look_of_its_own():
-    assert set(plotting.COLOURS) == set(plotting.STYLES) == set(POLICIES)
-    assert len(set(plotting.COLOURS.values())) == len(POLICIES)
-    assert len(set(plotting.STYLES.values())) == len(POLICIES)
+    names = [*POLICIES, *(f"mine {number}" for number in range(40))]
+    looks = looks_of(names)
+    assert len({str(look) for look in looks.values()}) == len(names)
+    assert len({look["color"] for policy, look in looks.items() if policy in POLICIES}) == len(POLICIES)
+    # A policy looks the same whatever it is compared with.
+    assert looks_of(["rl"])["rl"] == looks["rl"]
+
+
+# Machado, Oliveira and Fernandes (2009): linear RGB as people see it who lack one kind of cones.
+VISION = {
+    "common": np.eye(3),
+    "no long": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "no middle": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]],
+    "no short": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.3039]],
+}
+
+
+def lab(colour, seen_by):
+    """A colour in CIE L*a*b*, where distances are about as large as they look."""
+    encoded = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)]) / 255
+    linear = np.where(encoded <= 0.04045, encoded / 12.92, ((encoded + 0.055) / 1.055) ** 2.4)
+    linear = np.clip(np.array(VISION[seen_by]) @ linear, 0, 1)
+    to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+    x, y, z = np.cbrt(np.maximum(to_xyz @ linear / [0.9505, 1, 1.089], 0.008856))
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize("seen_by", VISION)
+@pytest.mark.parametrize("which", ["policies", "clusters and links"])
+def test_colours_can_be_told_apart(seen_by, which):
+    policies = [look["color"] for look in looks_of(POLICIES).values()]
+    colours = policies if which == "policies" else [*CLUSTER_COLOURS, INTER_COLOUR]
+    seen = np.array([lab(colour, seen_by) for colour in colours])
+    apart = np.linalg.norm(seen[:, None] - seen[None], axis=-1)[np.triu_indices(len(seen), 1)]
+    # Two is just noticeable side by side; grey and purple, once in use, were 7 apart.
+    assert apart.min() > 14
+
+
+def test_bands_stay_where_the_numbers_can_be():
+    samples = np.array([[0.9, 0.01], [0.99, 0.0], [1.0, 0.2]])
+    mean, low, high = limits(samples, bounds_of("accuracy"))
+    np.testing.assert_allclose(mean, samples.mean(axis=0))
+    assert (low >= 0).all() and (high <= 1).all() and high[0] == 1 and low[1] == 0
+    uncut = interval(samples)
+    assert uncut[2][0] > 1 and uncut[1][1] < 0
+    assert bounds_of("graph_outage") == (0, 1) and bounds_of("exchange_energy") == (0, np.inf)
+    assert bounds_of("graph_reference_reward") == (-np.inf, np.inf)
+
+
+def test_the_band_of_two_seeds_is_their_range():
+    # Student's interval of these is 12.7 standard errors wide, from below 0 to above 1.
+    _, low, high = limits(np.array([[0.3, 0.5], [0.5, np.nan]]), bounds_of("accuracy"))
+    np.testing.assert_array_equal([low, high], [[0.3, np.nan], [0.5, np.nan]])
+
+
+def test_what_is_no_number_does_not_count():
+    mean, low, high = limits(np.array([[1.0, np.nan], [np.nan, np.inf], [3.0, np.nan]]))
+    np.testing.assert_array_equal([mean, low, high], [[2, np.nan], [1, np.nan], [3, np.nan]])
 
 
 def test_accuracy_curves(found):
@@ -76,12 +139,13 @@ def test_accuracy_curves_without_rl(without_rl):
 
 def test_band_is_the_confidence_interval(found):
     axes = draw(plotting.accuracy_curves(found))
-    # Two rounds: the corners of the first band are the limits of `none`, by Student's 4.302653.
+    # The corners of the first band are the limits of `none`, by Student's 4.302653.
     samples = found["accuracy"].sel(policy="none").values.astype(float)
     half = 4.302653 * samples.std(axis=0, ddof=1) / np.sqrt(3)
     corners = bands(axes)[0].get_paths()[0].vertices[:, 1]
-    limits = [samples.mean(axis=0) - half, samples.mean(axis=0) + half]
-    np.testing.assert_allclose([corners.min(), corners.max()], [np.min(limits), np.max(limits)], rtol=1e-5)
+    edges = [samples.mean(axis=0) - half, samples.mean(axis=0) + half]
+    expected = [max(0, np.min(edges)), min(1, np.max(edges))]
+    np.testing.assert_allclose([corners.min(), corners.max()], expected, rtol=1e-5)
 
 
 def test_reward_curve(found):
@@ -96,7 +160,7 @@ def test_reward_curve(found):
         expected = found["graph_reward"].sel(policy=policy).mean()
         assert line.get_ydata()[0] == pytest.approx(float(expected), rel=1e-5), policy
     names = ["rl, final graph" if policy == "rl" else policy for policy in others]
-    assert legend_labels(axes.get_legend()) == ["rl, while it learns", *names]
+    assert legend_labels(axes.figure.legends[0]) == ["rl, while it learns", *names]
 
 
 def test_reward_curve_of_one_seed(found):
@@ -105,7 +169,12 @@ def test_reward_curve_of_one_seed(found):
 
 
 def arrows(axes):
-    return [text for text in axes.texts if text.arrow_patch is not None]
+    return [patch for patch in axes.patches if isinstance(patch, FancyArrowPatch)]
+
+
+def ends_of(arrow):
+    """Tail and head, in metres."""
+    return tuple(tuple(end) for end in arrow._posA_posB)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -116,9 +185,10 @@ def test_graph_has_an_arrow_for_each_link(found, policy):
     receivers = np.flatnonzero(links != np.arange(6))
     assert len(arrows(axes)) == len(receivers)
     position = found["position"].values[1]
-    # From transmitter to receiver: the head is at `xy`, the tail at the place of the text.
-    ends = {(tuple(arrow.xyann), tuple(arrow.xy)) for arrow in arrows(axes)}
-    assert ends == {(tuple(position[links[i]]), tuple(position[i])) for i in receivers}
+    # From transmitter to receiver.
+    assert {ends_of(arrow) for arrow in arrows(axes)} == {
+        (tuple(position[links[i]]), tuple(position[i])) for i in receivers
+    }
 
 
 def test_graph_of_a_given_state_and_links_between_clusters(found):
@@ -127,21 +197,165 @@ def test_graph_of_a_given_state_and_links_between_clusters(found):
         axes = draw(plotting.graph(found, state=state))
         links = found["links"].sel(policy="rl").values[0, state]
         crossing = (cluster[links] != cluster).sum()
-        dashed = [arrow for arrow in arrows(axes) if arrow.arrow_patch.get_linestyle() == "--"]
+        dashed = [arrow for arrow in arrows(axes) if arrow.get_linestyle() == "--"]
         assert len(dashed) == crossing
         assert len(arrows(axes)) == (links != np.arange(6)).sum()
 
 
 def test_graph_shows_every_device(found):
     axes = draw(plotting.graph(found, policy="none"))
-    np.testing.assert_allclose(axes.collections[0].get_offsets(), found["position"].values[0])
+    shown = np.concatenate([one.get_offsets() for one in axes.collections])
+    assert {tuple(place) for place in shown} == {tuple(place) for place in found["position"].values[0]}
+
+
+def test_graph_shows_the_border_of_the_field(found):
+    (border,) = (patch for patch in draw(plotting.graph(found)).patches if isinstance(patch, Rectangle))
+    assert border.get_bbox().bounds == (0, 0, 400, 400)
+    unknown = found.assign_attrs(manifest="{}")
+    assert not [patch for patch in plotting.graph(unknown).axes[0].patches if isinstance(patch, Rectangle)]
+
+
+def test_arrows_have_shafts_however_near_the_devices_are(found):
+    near = found.isel(run=[0]).copy(deep=True)
+    near["position"].values[0] = np.cumsum([[0, 0], [8, 0], [15, 0], [4, 4], [100, 200], [9, 3]], axis=0)
+    near["links"].values[:] = [1, 0, 1, 2, 0, 4]
+    figure = plotting.graph(near)
+    draw(figure)
+    assert len(arrows(figure.axes[0])) == 6
+    for arrow in arrows(figure.axes[0]):
+        paths, _ = arrow._get_path_in_displaycoord()
+        shaft = np.concatenate([path.interpolated(8).vertices for path in paths[:1]])
+        length = np.hypot(*np.diff(shaft, axis=0).T).sum()
+        assert length > 4 * figure.dpi / 200, ends_of(arrow)
+
+
+def test_graph_of_an_unknown_policy(found):
+    with pytest.raises(ValueError, match=r"policy must be one of none, .*; got 'ucb'"):
+        plotting.graph(found, policy="ucb")
+
+
+# --- axes of the user's ---
+
+DRAWN = {
+    "accuracy": plotting.accuracy_curves,
+    "reward": plotting.reward_curve,
+    "graph": plotting.graph,
+    "reliability": drawings.reliability,
+    "degrees": drawings.degrees,
+    "regret": drawings.regret,
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_users_axes_keep_the_users_style(found, name):
+    theirs = {"font.size": 17, "axes.spines.top": True, "lines.linewidth": 4.0}
+    with matplotlib.rc_context(theirs):
+        before = dict(matplotlib.rcParams)
+        count = {"reliability": 2, "degrees": 2}.get(name, 1)
+        figure = Figure()
+        axes = figure.subplots(1, count, squeeze=False)
+        assert DRAWN[name](found, ax=axes if count > 1 else axes[0, 0]) is figure
+        assert dict(matplotlib.rcParams) == before
+        assert axes[0, 0].xaxis.label.get_fontsize() == 17 and axes[0, 0].spines["top"].get_visible()
+        assert not figure.legends and axes.ravel()[0 if name == "degrees" else -1].get_legend()
+        # Nor is it left changed by a figure of our own.
+        DRAWN[name](found)
+        assert dict(matplotlib.rcParams) == before
+
+
+def test_too_few_axes_of_the_users(found):
+    with pytest.raises(ValueError, match="ax must be 2 axes for this picture; got 1"):
+        drawings.degrees(found, ax=Figure().subplots())
+
+
+# --- sweeps, runs that diverged, numbers ---
+
+
+@pytest.fixture(scope="module")
+def swept(found):
+    """Two values of an axis; the second has other numbers."""
+    other = found.copy(deep=True)
+    other["accuracy"] = other["accuracy"] / 2
+    return xarray.concat([found, other], xarray.Variable("gamma", [0.0, 0.5]), coords="minimal", compat="override")
+
+
+def test_curves_of_several_points(swept):
+    axes = draw(plotting.accuracy_curves(swept.sel(policy=["none", "rl"])))
+    names = legend_labels(axes.get_legend())
+    assert names == [f"{policy}, gamma = {value}" for value in ("0", "0.5") for policy in ("none", "rl")]
+    expected = swept["accuracy"].sel(policy="rl", gamma=0.5).mean("run")
+    np.testing.assert_allclose(axes.lines[3].get_ydata(), expected, rtol=1e-6)
+    assert len({(line.get_color(), str(line.get_linestyle())) for line in axes.lines}) == 4
+
+
+def test_too_many_points(swept):
+    many = swept.isel(gamma=[0] * 5).assign_coords(gamma=np.arange(5.0))
+    with pytest.raises(ValueError, match="results must have at most 4 points for one picture; got 5: choose some"):
+        plotting.accuracy_curves(many)
+    with pytest.raises(ValueError, match=r"one value of gamma; got 2: choose it with \.sel"):
+        plotting.graph(swept)
+
+
+def test_policies_over_a_setting(swept):
+    axes = draw(plotting.over_setting(swept, "accuracy", "gamma"))
+    assert legend_labels(axes.get_legend()) == list(POLICIES)
+    expected = statistics.mean_accuracy(swept).sel(policy="rl").mean("run")
+    np.testing.assert_allclose(axes.lines[POLICIES.index("rl")].get_ydata(), expected, rtol=1e-6)
+    for arguments, message in (
+        (("speed", "gamma"), "variable must be one of the results that has runs; got 'speed'"),
+        (("accuracy", "rate"), "axis must be one of gamma; got 'rate'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            plotting.over_setting(swept, *arguments)
+
+
+def test_runs_that_diverged_do_not_count(found):
+    wild = found.copy(deep=True)
+    number = POLICIES.index("rl")
+    wild["status"][0, number] = 1
+    wild["accuracy"][0, number] = 1e3
+    axes = draw(plotting.accuracy_curves(wild))
+    expected = found["accuracy"].sel(policy="rl").isel(run=[1, 2]).mean("run")
+    np.testing.assert_allclose(axes.lines[number].get_ydata(), expected, rtol=1e-6)
+
+
+def test_numbers_behind_a_picture(found):
+    rows = list(csv.DictReader(io.StringIO(numbers_of(plotting.accuracy_curves(found)))))
+    assert len(rows) == len(POLICIES) * found.sizes["round"]
+    for policy in POLICIES:
+        own = [row for row in rows if row["series"] == policy]
+        assert [float(row["x"]) for row in own] == found["round"].values.tolist()
+        samples = found["accuracy"].sel(policy=policy).values
+        expected = limits(samples, (0, 1))
+        names = ("y",) if policy in ("nearest", "best_response", "pooled") else ("y", "low", "high")
+        for name, values in zip(names, expected, strict=False):
+            np.testing.assert_allclose([float(row[name]) for row in own], values, rtol=1e-6, err_msg=policy)
+
+
+def test_numbers_of_bars_and_heat_maps():
+    axes = (figure := Figure()).subplots(1, 2)
+    axes[0].barh(["a", "b"], [1.0, 2.0])
+    axes[1].imshow([[1.0, 2.0], [3.0, np.nan]])
+    axes[1].set(ylabel="gamma")
+    axes[1].set_xticks([0, 1], ["x", "y"])
+    axes[1].set_yticks([0, 1], ["0", "0.5"])
+    rows = [line.split(",") for line in numbers_of(figure).splitlines()[1:]]
+    assert [row[1:4] for row in rows[:2]] == [["a", "0", "1"], ["b", "1", "2"]]
+    assert [row[1:4] for row in rows[2:]] == [
+        ["gamma = 0", "x", "1"],
+        ["gamma = 0", "y", "2"],
+        ["gamma = 0.5", "x", "3"],
+        ["gamma = 0.5", "y", ""],
+    ]
 
 
 @pytest.mark.parametrize("runs", [[0], [0, 1, 2]])
 def test_saved_figures_with_rl(found, tmp_path, runs):
     paths = plotting.save_figures(found.isel(run=runs), tmp_path)
     assert [path.name for path in paths] == ["accuracy.png", "graph.png", "reward.png"]
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["accuracy.png", "graph.png", "reward.png"]
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == sorted(plotting.PICTURES)
+    lines = (tmp_path / "graph.csv").read_text().splitlines()
+    assert lines[0] == "device,x_m,y_m,cluster,transmitter" and len(lines) == 7
     for path in paths:
         with Image.open(path) as image:
             assert image.format == "PNG" and min(image.size) > 300

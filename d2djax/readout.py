@@ -1,0 +1,84 @@
+"""The numbers behind a picture, read back from what it shows, as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import matplotlib.colors
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.container import BarContainer
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+
+def _limits_of(collection: PolyCollection) -> dict[float, tuple[float, float]]:
+    """Lower and upper limit of a band at each x; what `fill_between` drew, read back."""
+    found = {}
+    for path in collection.get_paths():
+        corners = np.asarray(path.vertices)
+        count = (len(corners) - 3) // 2
+        lower, upper = corners[1 : count + 1], corners[count + 2 : 2 * count + 2][::-1]
+        found |= {float(x): (float(low), float(high)) for (x, low), (_, high) in zip(lower, upper, strict=True)}
+    return found
+
+
+def _rows(axes: Axes) -> Iterator[list[Any]]:
+    """Panel, series, x, y and limits of all that axes show, except arrows and texts."""
+    panel = axes.get_title() or axes.get_ylabel()
+    bands = [one for one in axes.collections if isinstance(one, PolyCollection)]
+    for line in axes.lines:
+        name = str(line.get_label())
+        x, y = np.asarray(line.get_xdata(), float), np.asarray(line.get_ydata(), float)
+        # A band is drawn right after its line, in its colour and over the same places.
+        own = [one for one in bands if _belongs(one, line)]
+        limits_at = _limits_of(own[0]) if own else {}
+        bands = [one for one in bands if one not in own[:1]]
+        # A level has no places of its own.
+        x = np.full(len(x[:1]), np.nan) if line.get_transform() != axes.transData else x
+        for place, value in zip(x, y, strict=False):
+            yield [panel, name, place, value, *limits_at.get(float(place), (np.nan, np.nan))]
+    ticks = [[tick.get_text() for tick in axis.get_ticklabels()] for axis in (axes.xaxis, axes.yaxis)]
+    for bars in (one for one in axes.containers if isinstance(one, BarContainer)):
+        is_wide = bars.orientation == "horizontal"
+        for number, bar in enumerate(bars.patches):
+            place = bar.get_y() + bar.get_height() / 2 if is_wide else bar.get_x() + bar.get_width() / 2
+            name = ticks[1][number] if is_wide else str(bars.get_label()).lstrip("_")
+            yield [panel, name, place, bar.get_width() if is_wide else bar.get_height(), np.nan, np.nan]
+    for image in axes.images:
+        for (row, column), value in np.ndenumerate(np.asarray(image.get_array(), float)):
+            yield [panel, f"{axes.get_ylabel()} = {ticks[1][row]}", ticks[0][column], value, np.nan, np.nan]
+
+
+def _belongs(collection: PolyCollection, line: Line2D) -> bool:
+    colour = matplotlib.colors.to_rgb(line.get_color())
+    face = collection.get_facecolor()
+    same_colour = len(face) and np.allclose(np.asarray(face)[0][:3], colour)
+    places = {float(x) for x in np.asarray(line.get_xdata(), float)}
+    return bool(same_colour and set(_limits_of(collection)) <= places)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Rows as CSV; nine digits hold all of a single-precision number, and what is no number is empty."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(head)
+    for row in rows:
+        writer.writerow([_shown(value) for value in row])
+    return text.getvalue()
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, (float, np.floating)):
+        return f"{value:.9g}" if np.isfinite(value) else ""
+    return str(value)
+
+
+def numbers_of(figure: Figure) -> str:
+    """The numbers that a figure shows, as CSV: panel, series, x, y, and the limits of a band where there is one."""
+    rows = (row for axes in figure.axes for row in _rows(axes))
+    return table(("panel", "series", "x", "y", "low", "high"), rows)
