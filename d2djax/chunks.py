@@ -83,6 +83,7 @@ class Chunks:
 
     Attributes:
         left: number of runs that are to be computed, for each chunk that is left.
+        is_all: all that the store has place for is asked for.
     """
 
     def __init__(self, found: store.Store, held: locks.Locks, asked: np.ndarray, part: tuple[int, int]) -> None:
@@ -96,6 +97,7 @@ class Chunks:
         """
         self._store, self._held, self._asked = found, held, asked
         self._regions = found.layout.regions()
+        self.is_all = bool((asked >= 0).all())
         self._at: tuple[int, np.ndarray] | None = None
         self._numbers = range(len(self._regions))[part[0] :: part[1]]
         missing = {number: int(self._missing(number).sum()) for number in self._numbers}

@@ -73,12 +73,11 @@ def open_study(out: Path, directions: Sequence[Direction], about: Mapping[str, A
     Raises:
         ValueError: the study that is there is another one; what differs is named.
     """
-    import optuna
-
     journal = out / files.JOURNAL
     _mend(journal)
     study = _study(journal, directions)
-    there = {name: value for name, value in study.user_attrs.items() if not name.startswith(_MORE)}
+    own = {name for name in study.user_attrs if name.startswith(_MORE)} | set(_STEPS)
+    there = {name: one for name, one in study.user_attrs.items() if name not in own}
     if there:
         fewer = sorted(set(there.get("seeds", [])) - set(about["seeds"]))
         different = differences(there, about, () if fewer or "seeds" not in there else ("seeds",))
@@ -87,15 +86,58 @@ def open_study(out: Path, directions: Sequence[Direction], about: Mapping[str, A
     for name, value in about.items():
         if name not in there:
             study.set_user_attr(name, value)
-    for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
-        # Left by a process that was stopped; only one process at a time is here.
-        study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
     return study
+
+
+def begun(study: optuna.Study, batch: int) -> list[optuna.Trial]:
+    """The trials that a process was at when it was stopped; only one process at a time is here.
+
+    Where it had told values of a part of a batch, the rest of the batch is to be computed: it was proposed without
+    those values. Where it had told none, it may have proposed a part of the batch alone: the trials fail, and the
+    same ones are proposed again.
+
+    Args:
+        study: of which no process is at a trial.
+        batch: trials at the same time.
+    """
+    import optuna
+
+    left = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,))
+    if len(finished(study)) % batch or any(trial.user_attrs for trial in left):
+        return [optuna.trial.Trial(study, trial._trial_id) for trial in left]
+    for trial in left:
+        study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+    return []
+
+
+def note_steps(study: optuna.Study, batch: int, more_seeds: bool, more_trials: bool) -> bool:
+    """Keeps with a study whether it grew in steps that one search from the start would not have taken.
+
+    A proposal depends on the trials of the batches before it, and on their means over the seeds that there were.
+
+    Args:
+        study: before it grows.
+        batch: trials at the same time, from now on.
+        more_seeds: its trials are to get more seeds.
+        more_trials: more trials are to be made.
+
+    Returns:
+        Whether it did so, now or before.
+    """
+    done, before = len(finished(study)), study.user_attrs.get("batch", batch)
+    other_batches = more_trials and ((done % batch > 0 and not begun(study, batch)) or batch != before)
+    grown = bool(study.user_attrs.get("grown")) or (done > 0 and (more_seeds or other_batches))
+    for name, value in (("batch", batch), ("grown", grown)):
+        if study.user_attrs.get(name) != value:
+            study.set_user_attr(name, value)
+    return grown
 
 
 def finished(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
     """Trials that came to an end, well or not; not those that were stopped, which know no values."""
-    return [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished() and trial.user_attrs]
+    trials = study.get_trials(deepcopy=False)
+    # A process may have been stopped before the last of the notes.
+    return [trial for trial in trials if trial.state.is_finished() and "seeds_left" in trial.user_attrs]
 
 
 def verdict(values: Values) -> list[float] | None:
@@ -129,6 +171,8 @@ def tell(study: optuna.Study, trial: optuna.Trial, values: Values) -> None:
 # --- more seeds ---
 
 _MORE = "more of trial "
+# How the study was computed, which is no part of what it is of.
+_STEPS = ("batch", "grown")
 
 
 def with_more(study: optuna.Study, seeds: Sequence[int]) -> list[optuna.trial.FrozenTrial]:
@@ -175,9 +219,10 @@ def grow(out: Path, study: optuna.Study, objectives: Sequence[str], seeds: Seque
         grown = _study(new, directions)
         for name, value in (about | {"seeds": list(seeds)}).items():
             grown.set_user_attr(name, value)
+        ended = {trial.number for trial in finished(study)}
         for trial in study.get_trials(deepcopy=False):
             parts: dict[str, Any] = {"state": optuna.trial.TrialState.FAIL}
-            if trial.user_attrs:
+            if trial.number in ended:
                 more = study.user_attrs[f"{_MORE}{trial.number}"]
                 values = {
                     name: trial.user_attrs[name] + [more[name][str(seed)] for seed in seeds[number_there:]]

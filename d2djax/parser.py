@@ -130,7 +130,8 @@ def _add(group: Any, option: Option) -> None:
     elif option.metadata.get("repeats"):
         words["action"] = "append"
     elif get_origin(option.hint) is tuple:
-        words["nargs"] = "+"
+        kinds = get_args(option.hint)
+        words["nargs"] = "+" if kinds[-1] is Ellipsis else len(kinds)
     names = [option.metadata["short"]] if "short" in option.metadata else []
     group.add_argument(*names, "--" + option.name.replace("_", "-"), dest=option.name, **words)
 

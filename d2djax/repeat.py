@@ -24,6 +24,9 @@ RENAMED = {"methods": "policies"}
 # Values that leave a setting to the data set.
 LEFT_TO_DATA = {"num_classes": 0, "points_per_device": 0, "model": "auto", "learning_rate": None}
 
+# The last line of the file of a sweep that was asked for less than its folder has.
+MORE_IS_HERE = "# The folder also has results that another command computed before; those are not in this file.\n"
+
 
 def _settings(config: Config, without: Sequence[str]) -> dict[str, Any]:
     """The settings as plain data: those left to the data set, and those that are none, are left out."""
@@ -141,6 +144,8 @@ def read(path: str) -> tuple[dict[str, Any], list[str]]:
         if isinstance(value, dict):
             raise ValueError(f"{path}: {name[:60]} is a table; settings are lines NAME = VALUE outside of tables")
     notes = []
+    if found.pop("grown", False):
+        notes.append(f"{path}: this search grew by seeds or trials; made at once, its trials may be others")
     for old, new in RENAMED.items():
         if old in found:
             if new in found:

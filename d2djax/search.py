@@ -43,6 +43,14 @@ def _distribution(name: str, values: Range) -> optuna.distributions.BaseDistribu
     return FloatDistribution(values.low, values.high, log=is_log)
 
 
+def _space_of(ranges: Mapping[str, Range]) -> dict[str, optuna.distributions.BaseDistribution]:
+    """Each setting that is sought."""
+    space = {name: _distribution(name, values) for name, values in ranges.items()}
+    if not space:
+        raise ValueError("ranges must name at least one setting")
+    return space
+
+
 def _ask(study: optuna.Study, space: Mapping[str, Any], count: int, seed: int, done: int) -> list[Any]:
     """The next trials; the sampler depends on finished ones alone, so a search that was stopped goes on alike."""
     import optuna
@@ -156,10 +164,8 @@ def search(
             search or something else is in `out`, or another process works there; one line says which.
         OSError: the results cannot be written; what was written stays.
     """
-    space = {name: _distribution(name, values) for name, values in (ranges or {}).items()}
+    space = _space_of(ranges or {})
     names, run_seeds = check_objectives(objectives, space), check_seeds(seeds).tolist()
-    if not space:
-        raise ValueError("ranges must name at least one setting")
     if batch < 1 or trials < 1:
         raise ValueError(f"trials and batch must be at least 1; got {trials} and {batch}")
     config = Config() if config is None else config
@@ -179,13 +185,14 @@ def search(
         there = study.user_attrs["seeds"]
         new = [seed for seed in run_seeds if seed not in there]
         lacking = journal.with_more(study, run_seeds)
-        # After the check that `out` is its own, and before the work: a search that was stopped is repeated, too.
-        axes = [repeat.axis_text(name, values) for name, values in (ranges or {}).items()]
-        options = {"axis": axes, "objective": list(names), "policy": policy, "trials": trials, "batch": batch}
-        options |= repeat.seed_options(there + new, first=False) | {"sampler_seed": sampler_seed}
-        repeat.leave(folder, repeat.text_of("search", options, config, list(space), data=data, recipe=recipe))
         done = len(journal.finished(study))
         left = max(0, trials - done) * len(run_seeds) + len(lacking) * len(new)
+        if left:
+            # After the check that `out` is its own, and before the work: one that was stopped is repeated, too.
+            grown = journal.note_steps(study, batch, bool(new), trials > done)
+            options = _options(ranges or {}, there + new, grown) | {"objective": list(names), "policy": policy}
+            options |= {"trials": max(trials, done), "batch": batch, "sampler_seed": sampler_seed}
+            repeat.leave(folder, repeat.text_of("search", options, config, list(space), data=data, recipe=recipe))
         whole = max(trials, done) * len(run_seeds)
         tally = Tally(show, left, whole, "training" if trains else "discovery")
 
@@ -203,8 +210,10 @@ def search(
                 journal.keep_more(study, trial.number, new, values)
         if new:
             study = journal.grow(folder, study, names, there + new)
+        begun = journal.begun(study, batch)
         while done < trials:
-            asked = _ask(study, space, min(batch, trials - done), sampler_seed, done)
+            asked = begun or _ask(study, space, min(batch, trials - done), sampler_seed, done)
+            begun = []
             computed = compute([trial.params for trial in asked], study.user_attrs["seeds"])
             for trial, values in zip(asked, computed, strict=True):
                 journal.tell(study, trial, values)
@@ -214,12 +223,20 @@ def search(
     return study
 
 
+def _options(ranges: Mapping[str, Range], seeds: Sequence[int], grown: bool) -> dict[str, Any]:
+    """Options of the command that repeats a search, as far as its axes and seeds go."""
+    axes = [repeat.axis_text(name, values) for name, values in ranges.items()]
+    return ({"grown": True} if grown else {}) | {"axis": axes} | repeat.seed_options(seeds, first=False)
+
+
 def _leave_best(
     folder: Path, study: optuna.Study, config: Config, data: Dataset | None, recipe: Recipe | None
 ) -> None:
     """Writes the file with which `d2djax run` repeats the best trial, for all policies of the config."""
     best = best_trial(study)
     if best is None:
+        # With more seeds, a trial that was the best may have failed.
+        (folder / "best.toml").unlink(missing_ok=True)
         return
     values = zip(study.user_attrs["objectives"], best.values, strict=True)
     named = ", ".join(f"{name} {value:.6g}" for name, value in values)

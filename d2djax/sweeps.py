@@ -99,7 +99,9 @@ def sweep(
 def _begin(path: Path, wanted: layout.Layout, part: tuple[int, int], held: locks.Locks, text: str) -> Chunks:
     """Prepares the store, then leaves the file that repeats the sweep: before the work, as that may be stopped."""
     chunks = prepare(path, wanted, part, held)
-    repeat.leave(path.parent, text)
+    # Who asks for results that are there computes nothing, and changes nothing.
+    if chunks.left:
+        repeat.leave(path.parent, text if chunks.is_all else f"{text}{repeat.MORE_IS_HERE}")
     return chunks
 
 

@@ -183,7 +183,7 @@ def test_none_in_every_spelling(file, none):
         ("run --score-fraction half", "--score-fraction must be a number or none; got 'half'"),
         ("run --dataset fashion-mnist", "cifar10, own; got 'fashion-mnist'; did you mean fashion_mnist?"),
         ("run --policies rl best", "--policies must be one of none, uniform, rl, nearest, best_response, pooled"),
-        ("run --reference-weights 1 2", "--reference-weights must be a list of 4; got [1.0, 2.0]"),
+        ("run --reference-weights 1 2", "--reference-weights: expected 4 arguments"),
         ("run --seeds 1,b", "--seeds must be a whole number; got 'b'"),
         ("run --seeds 1,2 --first-seed 4", "--first-seed goes with a number of runs"),
         ("figure", "the following arguments are required: NAME"),
@@ -326,6 +326,11 @@ def test_a_manifest_gives_the_run_again(file):
 def test_the_run_of_data_of_ones_own_is_not_repeated_with_other_data(file):
     manifest = {"config": {"dataset": "radioml"}, "seeds": [0], "data": {"name": "mine"}}
     assert "made with the data set 'mine'" in refused("run", "--config", file(json.dumps(manifest)))
+
+
+def test_a_search_that_grew_is_repeated_with_a_word(file):
+    notes = parse("search", "--config", file('command = "search"\ngrown = true\ntrials = 5'))[1]
+    assert notes == ["settings.toml: this search grew by seeds or trials; made at once, its trials may be others"]
 
 
 def test_old_names_are_read_with_a_word(file):

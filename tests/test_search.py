@@ -91,6 +91,36 @@ def test_a_search_that_was_stopped_goes_on_alike(whole, seek, tmp_path):
     assert [trial.state.name for trial in resumed.trials].count("FAIL") == 1
 
 
+@pytest.mark.parametrize(
+    "kind, step, number, done",
+    [
+        # Two notes a trial, its values and how many seeds are left, then the verdict.
+        *((optuna.Trial, "set_user_attr", *one) for one in ((0, 0), (1, 0), (14, 7), (15, 7), (34, 17))),
+        *((optuna.Study, "tell", *one) for one in ((0, 0), (7, 7))),
+    ],
+)
+def test_a_search_that_was_stopped_amid_the_values_of_a_batch_goes_on_alike(
+    whole, seek, tmp_path, monkeypatch, computed, kind, step, number, done
+):
+    real, told = getattr(kind, step), []
+
+    def stop(*arguments, **options):
+        if len(told) == number:
+            raise KeyboardInterrupt
+        told.append(real(*arguments, **options))
+
+    monkeypatch.setattr(kind, step, stop)
+    with pytest.raises(KeyboardInterrupt):
+        seek(tmp_path)
+    monkeypatch.setattr(kind, step, real)
+    computed.clear()
+    resumed = seek(tmp_path)
+    assert sum(computed) == 2 * (18 - done)
+    assert proposals(resumed) == proposals(whole[1])
+    assert [trial.value for trial in finished(resumed)] == [trial.value for trial in finished(whole[1])]
+    assert (tmp_path / "config.toml").read_text() == (whole[0] / "config.toml").read_text()
+
+
 def test_a_finished_search_computes_nothing(whole, seek, monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("computed")
@@ -274,11 +304,46 @@ def test_more_seeds_are_computed_alone(whole, copied, seek, computed):
     fresh = seek(copied.with_name("fresh"), seeds=4, trials=6)
     for one, same in zip(finished(fresh), finished(grown), strict=False):
         assert one.params == same.params and one.user_attrs["reward"] == same.user_attrs["reward"]
+    text = (copied / "config.toml").read_text()
+    assert "seeds = 4" in text and "trials = 18" in text
+    # From the start with four seeds, the later proposals would be others.
+    assert "grown = true" in text and "grown" not in (whole[0] / "config.toml").read_text()
+    assert "seeds = 4" in (copied / "best.toml").read_text()
     computed.clear()
     seek(copied, seeds=4)
-    assert not computed
+    seek(copied, seeds=4, trials=5, batch=1)
+    assert not computed and (copied / "config.toml").read_text() == text
     with pytest.raises(ValueError, match="seeds: 3 only there"):
         seek(copied, seeds=3)
+
+
+@pytest.mark.parametrize(
+    "batches, seeds, grown",
+    [
+        ([(6, 6), (6, 12)], False, False),
+        # The last batch of a search may be smaller, but not one before it.
+        ([(6, 6), (6, 8)], False, False),
+        ([(6, 8), (6, 12)], False, True),
+        ([(6, 6), (3, 12)], False, True),
+        ([(6, 6), (6, 6)], True, True),
+        ([(6, 8), (6, 12), (6, 24)], False, True),
+    ],
+)
+def test_steps_that_one_search_would_not_take_are_noted(batches, seeds, grown):
+    study = optuna.create_study()
+    for batch, trials in batches:
+        done = len(journal.finished(study))
+        found = journal.note_steps(study, batch, seeds and done > 0, trials > done)
+        for _ in range(trials - done):
+            journal.tell(study, study.ask(), {"reward": [1.0]})
+    assert found is grown
+
+
+def test_there_is_no_best_trial_left_when_none_is(copied, seek, monkeypatch):
+    assert (copied / "best.toml").exists()
+    monkeypatch.setattr(search, "best_trial", lambda study: None)
+    seek(copied)
+    assert not (copied / "best.toml").exists()
 
 
 def test_more_trials_and_more_seeds_after_a_stop(whole, copied, seek, computed, monkeypatch):

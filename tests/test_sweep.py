@@ -12,7 +12,7 @@ import pytest
 import xarray
 
 import d2djax
-from d2djax import batch, design, program, progress, results, runs, store, tables
+from d2djax import batch, design, program, progress, repeat, results, runs, store, tables
 from d2djax.axes import LogUniform, Uniform
 from d2djax.config import numbers_of
 from d2djax.identity import differences
@@ -264,12 +264,18 @@ def test_a_sweep_grows_by_seeds_and_by_values(whole, sweep, tmp_path, computed):
     same(found, whole)
     assert sum(computed["network_of"]) < 3 * 4
     assert json.loads(found.attrs["manifest"]) == json.loads(whole.attrs["manifest"])
+    text = (tmp_path / "config.toml").read_text()
+    assert "gamma=0.0,0.5" in text and "seeds = 3" in text and repeat.MORE_IS_HERE not in text
     computed["network_of"].clear()
     same(
         sweep(tmp_path, {"gamma": [0.5]} | {"learning_rate": [0.05]}, [2, 1]),
         whole.isel(gamma=[1], learning_rate=[0], run=[2, 1]),
     )
-    assert not computed["network_of"]
+    # Who reads a part of the results leaves the file that repeats all of them.
+    assert not computed["network_of"] and (tmp_path / "config.toml").read_text() == text
+    sweep(tmp_path, {"gamma": [0.5], "learning_rate": [0.2]}, [7])
+    text = (tmp_path / "config.toml").read_text()
+    assert "first_seed = 7" in text and text.endswith(repeat.MORE_IS_HERE)
 
 
 def test_shards_whose_axes_come_in_another_order_are_one_sweep(whole, sweep, tmp_path, monkeypatch):
