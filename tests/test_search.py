@@ -62,8 +62,8 @@ def test_a_trial_has_the_value_of_the_run_at_its_settings(whole, tiny_config, ti
         replace(tiny_config, policies=("rl",)), [best.params], 2, whole[0] / "again", data=tiny_dataset,
         training=False, progress=False,
     )  # fmt: skip
-    again = found["graph_reference_reward"].isel(point=0, policy=0).mean("state").values
-    np.testing.assert_array_equal(again, np.float32(best.user_attrs["reward"]))
+    again = found["graph_reference_reward"].isel(point=0, policy=0).astype(float).mean("state").values
+    np.testing.assert_array_equal(again, best.user_attrs["reward"])
     assert best.value == max(trial.value for trial in finished(whole[1]))
 
 
