@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from d2djax.claims import WITHIN
 from d2djax.results import last_number
-from d2djax.statistics import interval
+from d2djax.statistics import WITHIN, interval
 
 if TYPE_CHECKING:
     import xarray

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from matplotlib.figure import Figure
 
-from d2djax.claims import energy_to_end_of_none
 from d2djax.config import Config
 from d2djax.looks import INTER_COLOUR, band, legend, looks_of, panels, policies_of, policy_lines, styled, told
 from d2djax.results import counted
-from d2djax.statistics import bounds_of, data_of, setting
+from d2djax.statistics import bounds_of, cost_to_end_of_none, data_of, setting
 
 if TYPE_CHECKING:
     import xarray
@@ -72,19 +71,26 @@ SHARES = (0.9, 0.95, 1.0)
 
 @styled
 def energy(*all_results: xarray.Dataset, ax: Any = None) -> Figure:
-    """Energy until shares of the accuracy that none ends with are reached, exchange and uploads stacked (2f)."""
+    """Energy until shares of the accuracy that none ends with are reached: D2D and uploads, stacked (2f).
+
+    D2D is the exchange with the messages of the discovery. Runs that never reach a share count with all of their
+    training; the legend says how many they are at the largest share.
+    """
     names = {"radioml": "RadioML", "cifar10": "CIFAR-10", "fashion_mnist": "Fashion-MNIST"}
     figure, ((*columns,),) = panels(ax, 1, len(all_results), 6.2, 2.7)
     looks = looks_of(COMPARED)
     for axes, results in zip(columns, all_results, strict=True):
         for place, policy in enumerate(COMPARED):
             x = np.arange(len(SHARES)) + 0.27 * (place - 1)
-            needed = [float(energy_to_end_of_none(results, s).sel(policy=policy).mean()) for s in SHARES]
-            exchange = float(counted(results, "exchange_energy").sel(policy=policy).mean())
+            costs = [cost_to_end_of_none(results, s).sel(policy=policy) for s in SHARES]
+            needed = np.array([float(one["energy"].mean()) for one in costs])
+            between = np.array([float((one["exchange"] + one["messages"]).mean()) for one in costs])
             look = {"width": 0.25, "color": looks[policy]["color"], "edgecolor": "white", "linewidth": 0.3}
-            label = f"{policy}, D2D {exchange:.2g} J" if exchange else policy
-            axes.bar(x, [exchange] * len(x), label=f"_{policy}, D2D", **(look | {"hatch": "////"}))
-            axes.bar(x, np.array(needed) - exchange, bottom=exchange, label=label, **look)
+            never = int((costs[-1]["reached"] == 0).sum())
+            label = f"{policy}, D2D {between[-1]:.2g} J" if between[-1] else policy
+            label += f"; at least: {never} never reach it" if never else ""
+            axes.bar(x, between, label=f"_{policy}, D2D", **(look | {"hatch": "////"}))
+            axes.bar(x, needed - between, bottom=between, label=label, **look)
         data = data_of(results)
         axes.set(title=names.get(data, data), xlabel="share of none's final accuracy")
         axes.set_xticks(range(len(SHARES)), [f"{share:.0%}" for share in SHARES])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax.numpy as jnp
 from jax import Array
 
@@ -177,3 +179,17 @@ def upload_energy(position: Array, num_parameters: int, config: Config) -> Array
     distance = config.d2s_distance_ratio * mean_distance(position)
     number, bits = uploads(position.shape[-2], num_parameters, config)
     return number * _link_energy(jnp.float32(bits), distance, config.d2s_power, config)
+
+
+def total_energy(exchange: Any, messages: Any, uploads: Any) -> Any:
+    """The energy of a run, which tables, pictures, claims, reports and searches all mean: the sum of its parts.
+
+    Args:
+        exchange: joules of the exchange before training, once.
+        messages: joules of the messages of the discovery and of the agreement on the exchange, once.
+        uploads: joules of the uploads of all aggregations so far.
+
+    Returns:
+        Joules, in the shape of the parts.
+    """
+    return exchange + messages + uploads

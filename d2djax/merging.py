@@ -10,16 +10,11 @@ import numpy as np
 
 from d2djax import layout
 from d2djax.axes import NO_AXES
-from d2djax.claims import WITHIN
 from d2djax.identity import BESIDE, differences
+from d2djax.statistics import WITHIN, axes_of
 
 if TYPE_CHECKING:
     import xarray
-
-
-def axes_of(results: xarray.Dataset | xarray.DataArray) -> list[str]:
-    """Dimensions of a sweep in results; none for those of a run."""
-    return [str(dim) for dim in results.dims if dim not in WITHIN]
 
 
 def merge(parts: Sequence[xarray.Dataset], names: Sequence[str] = ()) -> xarray.Dataset:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from d2djax import results
 from d2djax.config import Config
-
-if TYPE_CHECKING:
-    pass
+from d2djax.energy import total_energy
 
 Direction = Literal["maximize", "minimize"]
 Values = Callable[[str], np.ndarray]
@@ -61,7 +59,7 @@ def _mean(values: np.ndarray) -> np.ndarray:
 
 def _energy(found: Values, uploads: np.ndarray) -> np.ndarray:
     """Exchange, control messages and uploads of the whole training: a trial has no target that ends it earlier."""
-    return found("exchange_energy") + found("control_energy") + uploads * found("upload_energy")
+    return total_energy(found("exchange_energy"), found("control_energy"), uploads * found("upload_energy"))
 
 
 OBJECTIVES: dict[str, Objective] = {

@@ -7,7 +7,7 @@ import pytest
 import xarray
 
 from d2djax import statistics
-from d2djax.claims import claims_of, energy_to_end_of_none
+from d2djax.claims import claims_of
 from d2djax.tables import claims_table
 
 POLICIES = ["none", "uniform", "rl"]
@@ -18,12 +18,13 @@ def results(accuracy, **changes):
     axes = changes.pop("axes", {})
     accuracy = np.asarray(accuracy, float)
     runs, rounds = accuracy.shape[-3], accuracy.shape[-1]
-    config = {"scheme": "fedavg", "aggregation_interval": 10}
+    config = {"scheme": "fedavg", "aggregation_interval": 10, "num_steps": 10 * rounds}
     one = np.ones((*(len(values) for values in axes.values()), runs, 3))
     values = {
         "status": ((*axes, "run", "policy"), one.astype(np.int8) * 0),
         "accuracy": ((*axes, "run", "policy", "round"), accuracy),
         "exchange_energy": ((*axes, "run", "policy"), one * [0.0, 1.0, 2.0]),
+        "control_energy": ((*axes, "run", "policy"), one * [0.0, 0.5, 3.0]),
         "points_moved": ((*axes, "run", "policy"), one * [0.0, 30.0, 90.0]),
         "upload_energy": ((*axes, "run"), one[..., 0] * 10.0),
         "upload_bits": ((*axes, "run"), one[..., 0] * 100.0),
@@ -82,22 +83,62 @@ def test_few_seeds_show_nothing(seeds):
     assert {claim.verdict for claim in claims_of(results(CURVES[:seeds]))} == {"too few seeds"}
 
 
+# `none` ends with .3 after 20 steps: 2 aggregations of 10 J. rl has it after the first: 2 J of exchange, 3 J of
+# messages and 10 J. In the last seed uniform never gets there, and counts with all its training: 1.5 J and 20 J.
+BENCHMARK = [[[0.1, 0.3], [0.2, 0.3], [0.3, 0.5]]] * 4 + [[[0.1, 0.3], [0.1, 0.1], [0.3, 0.5]]]
+
+
 def test_energy():
-    # `none` ends with .3 after 20 steps: 2 aggregations of 10 J. rl has it after the first: 2 J and 10 J. In the
-    # last seed uniform never gets there, and counts with all its training: 1 J and 20 J.
-    curves = [[[0.1, 0.3], [0.2, 0.3], [0.3, 0.5]]] * 4 + [[[0.1, 0.3], [0.1, 0.1], [0.3, 0.5]]]
-    needed = energy_to_end_of_none(results(curves)).transpose("run", "policy").values
-    np.testing.assert_allclose(needed, [[20, 21, 12]] * 5)
-    found = by_text(claims_of(results(curves)))
+    costs = statistics.cost_to_end_of_none(results(BENCHMARK))
+    needed = costs["energy"].transpose("run", "policy").values
+    np.testing.assert_allclose(needed, [[20, 21.5, 15]] * 5)
+    np.testing.assert_array_equal(costs["reached"], [[1, 1, 1]] * 4 + [[1, 0, 1]])
+    found = by_text(claims_of(results(BENCHMARK)))
     claim = found["mine: rl needs less energy than none"]
     assert (
-        claim.measured == "energy of rl, none = 1: 0.60 (0.60 to 0.60); in 5 of 5 seeds"
+        claim.measured == "energy of rl, none = 1: 0.75 (0.75 to 0.75); in 5 of 5 seeds"
         and claim.verdict == "holds"
+    )
+    assert found["mine: rl needs less energy than uniform"].measured == (
+        "energy of rl, uniform = 1: 0.70 (0.70 to 0.70); in 5 of 5 seeds; "
+        "never reached by uniform in 1 of the runs, which count with all of their training"
     )
     moved = found["mine: uniform moves fewer points than rl"]
     assert (moved.mean, moved.verdict) == (60.0, "holds")
     spent = found["mine: uniform spends less energy on the exchange than rl"]
     assert (spent.mean, spent.verdict) == (1.0, "holds")
+    # 5 J against 1.5 J.
+    spent = found["mine: uniform spends less energy on the exchange and its messages than rl"]
+    assert (spent.mean, spent.verdict) == (3.5, "holds")
+
+
+def test_energy_is_the_same_everywhere():
+    """Table, picture, claim and search take one number: that of all training, where the target is never reached."""
+    from d2djax import drawings, objectives, summary
+
+    found = results(BENCHMARK)
+    expected = {"none": 20.0, "uniform": 21.5, "rl": 15.0}
+    costs = summary.costs(found)
+    for policy, joules in expected.items():
+        one = costs.sel(policy=policy)
+        assert float(one["energy"]) == joules == float(one["exchange"] + one["messages"] + one["uploads"])
+    assert costs["reached"].sel(policy="uniform") == 4 and costs["runs"].sel(policy="uniform") == 5
+    assert costs["ratio"].sel(policy="uniform") == pytest.approx(21.5 / 20)
+    (axes,) = drawings.energy(found).axes
+    heights = {round(bar.get_y() + bar.get_height(), 6) for bars in axes.containers for bar in bars}
+    assert set(expected.values()) <= heights
+    # A search has no target: all training, 20 steps.
+    for place, policy in enumerate(POLICIES):
+        computed = {
+            name: (
+                tuple(str(dim) for dim in one.dims),
+                one.isel(policy=[place]).values if "policy" in one.dims else one.values,
+                {},
+            )
+            for name, one in found.data_vars.items()
+        }
+        values = objectives.values_of(computed, policy, ["energy"], np.full(5, 2))["energy"]
+        np.testing.assert_allclose(values, [20, 21.5, 25][place])
 
 
 @pytest.mark.parametrize("axis, values", [("num_stragglers", [0, 5]), ("aggregation_interval", [10, 20])])
@@ -138,10 +179,58 @@ def test_axes_that_no_claim_is_about_are_averaged():
     assert found["mine, fedavg: rl learns better than none"].mean == pytest.approx(0.25)
 
 
+def test_claims_of_a_sweep_say_over_which_points_they_are():
+    lower = np.asarray(CURVES) - [[[0], [0], [0.1]]]
+    claims = claims_of(results([[CURVES] * 2, [lower] * 2], axes={"gamma": [0.0, 1.0], "rate": [1.0, 2.0]}))
+    assert claims and all("; means over 4 points (gamma, rate)" in one.measured for one in claims)
+    assert not any("points (" in one.measured for one in claims_of(results(CURVES)))
+    one = claims_of(results([CURVES], axes={"gamma": [0.0]}))
+    assert not any("points (" in claim.measured for claim in one)
+
+
+def test_claims_of_points_drawn_at_random():
+    many = results([CURVES] * 3, axes={"point": [0, 1, 2]}).assign_coords(rate=("point", [1.0, 2.0, 3.0]))
+    claims = claims_of(many)
+    assert claims and all("; means over 3 points (rate)" in one.measured for one in claims)
+    # What a claim is about is no axis of its mean.
+    swept = results([[CURVES] * 2] * 3, axes={"gamma": [0.0, 1.0, 2.0], "num_stragglers": [0, 5]})
+    (kept, _) = (one for one in claims_of(swept) if one.text.startswith("stragglers"))
+    assert "; means over 3 points (gamma)" in kept.measured
+
+
 def test_runs_that_are_not_done_do_not_count():
     done = {"done": ("run", np.array([1, 1, 0] * 2, np.int8))}
     claim = by_text(claims_of(results(CURVES, values=done)))["mine, fedavg: rl learns better than none"]
     assert claim.seeds == 4 and claim.mean == pytest.approx(0.25)
+    assert claim.measured.endswith("; in 4 of 4 seeds; 2 of 6 runs do not count")
+
+
+def test_diverged_runs_do_not_count():
+    # Of numbers that are none, the accuracy of class 0 would beat the others.
+    status = np.zeros((6, 3), np.int8)
+    status[:5, 1] = 1
+    status[0, 2] = 1
+    diverged = results(CURVES).assign(status=(("run", "policy"), status))
+    found = by_text(claims_of(diverged))
+    claim = found["mine, fedavg: rl learns better than uniform"]
+    assert claim.seeds == 1 and claim.verdict == "too few seeds"
+    assert claim.measured.endswith("; in 0 of 1 seeds; 5 of 6 runs do not count")
+    assert found["mine, fedavg: rl learns better than none"].seeds == 5
+    # The target is that of none: without it nobody reaches anything.
+    status[:, 0] = 1
+    found = by_text(claims_of(diverged.assign(status=(("run", "policy"), status))))
+    assert found["mine: rl needs less energy than none"].seeds == 0
+    assert np.isnan(found["mine: rl needs less energy than uniform"].mean)
+
+
+def test_policies_are_compared_at_the_same_points():
+    # At the second point rl diverged; there none is at its best, which must not be held against rl.
+    better = np.add(CURVES, [[[0.5], [0], [0]]])
+    status = np.zeros((2, 6, 3), np.int8)
+    status[1, :, 2] = 1
+    values = {"status": (("gamma", "run", "policy"), status)}
+    found = by_text(claims_of(results([CURVES, better], axes={"gamma": [0.0, 1.0]}, values=values)))
+    assert found["mine, fedavg: rl learns better than none"].mean == pytest.approx(0.3)
 
 
 def test_no_claims_without_rl():

@@ -498,22 +498,28 @@ def test_costs_to_the_accuracy_of_none(toy):
     assert set(rows) == {"none", "uniform", "rl"}
     accuracy = found["accuracy"].transpose("run", "policy", "round").values
     for number, name in enumerate(["none", "uniform", "rl"]):
-        steps = []
+        steps, reached = [], 0
         for run in range(2):
             target = accuracy[run, 0, -1]
-            steps += [
-                [
-                    step
-                    for step, value in zip(found["round"].values, accuracy[run, number], strict=True)
-                    if step > 0 and value >= target
-                ]
+            first = [
+                step
+                for step, value in zip(found["round"].values, accuracy[run, number], strict=True)
+                if step > 0 and value >= target
             ]
-        reached = [first[0] for first in steps if first]
-        assert rows[name][1] == f"{len(reached)}/2"
-        if reached:
-            assert rows[name][2] == f"{np.mean(reached):.0f}"
-            bits = np.mean(reached) / json.loads(found.attrs["manifest"])["config"]["aggregation_interval"]
-            assert rows[name][3] == f"{bits * found['upload_bits'].values[0] / 1e6:,.4g}"
+            reached += bool(first)
+            # A run that never reaches the target counts with all of its steps.
+            steps.append(first[0] if first else found["round"].values[-1])
+        sign = "" if reached == 2 else "≥ "
+        assert rows[name][1] == f"{reached}/2"
+        assert rows[name][2] == f"{sign}{np.mean(steps):.0f}"
+        aggregations = np.array(steps) / json.loads(found.attrs["manifest"])["config"]["aggregation_interval"]
+        bits = (aggregations * found["upload_bits"].values).mean()
+        assert rows[name][3] == f"{sign}{bits / 1e6:,.4g}"
+        parts = found[["exchange_energy", "control_energy"]].sel(policy=name).mean("run")
+        uploads = (aggregations * found["upload_energy"].values).mean()
+        joules = [float(parts["exchange_energy"]), float(parts["control_energy"])]
+        assert rows[name][4:6] == [f"{one:,.3g}" for one in joules]
+        assert rows[name][7] == f"{sign}{sum(joules) + uploads:,.4g}"
 
 
 def test_download_says_where_the_files_are(capsys, monkeypatch, tmp_path):

@@ -62,11 +62,12 @@ def test_circuit_and_receive_power_add():
 
 
 def results(scheme):
-    config = {"config": {"scheme": scheme, "aggregation_interval": 10}}
+    config = {"config": {"scheme": scheme, "aggregation_interval": 10, "num_steps": 30}}
     return xarray.Dataset(
         {
             "accuracy": (("run", "policy", "round"), [[[0.9, 0.1, 0.5, 0.4], [0.9, 0.5, 0.6, 0.7]]]),
             "exchange_energy": (("run", "policy"), [[0.0, 3.0]]),
+            "control_energy": (("run", "policy"), [[0.0, 0.5]]),
             "upload_energy": ("run", [2.0]),
             "upload_bits": ("run", [800]),
         },
@@ -76,15 +77,42 @@ def results(scheme):
 
 
 def test_costs_to_a_target():
-    # none reaches 0.5 after two aggregations of 2 J, rl after one and 3 J of exchange; none never reaches 0.6.
+    # none reaches 0.5 after two aggregations of 2 J, rl after one, 3 J of exchange and .5 J of messages; none never
+    # reaches 0.6.
     found = results("fedavg")
     easy, hard = statistics.cost_to_accuracy(found, 0.5), statistics.cost_to_accuracy(found, 0.6)
-    np.testing.assert_allclose(easy["energy"], [[4.0, 5.0]])
+    np.testing.assert_allclose(easy["energy"], [[4.0, 5.5]])
     np.testing.assert_allclose(easy["aggregations"], [[2, 1]])
     np.testing.assert_allclose(easy["uplink"], [[1600, 800]])
-    np.testing.assert_allclose(hard["energy"], [[np.inf, 7.0]])
+    np.testing.assert_allclose(hard["energy"], [[np.inf, 7.5]])
     np.testing.assert_allclose(hard["steps"], [[np.inf, 20]])
     np.testing.assert_allclose(hard["uplink"], [[np.inf, 1600]])
+
+
+def test_parts_of_the_energy_are_told_apart():
+    costs = statistics.cost_to_accuracy(results("fedavg"), 0.5)
+    for name, values in {"exchange": [0, 3], "messages": [0, 0.5], "uploads": [4, 2]}.items():
+        np.testing.assert_allclose(costs[name], [values], err_msg=name)
+        assert costs[name].attrs["units"] == "J"
+
+
+@pytest.mark.parametrize("scheme, uploads", [("fedavg", 6.0), ("fedsgd", 60.0)])
+def test_a_target_never_reached_counts_with_all_training(scheme, uploads):
+    least = statistics.least_cost(results(scheme), 0.6)
+    np.testing.assert_allclose(least["energy"].sel(policy="none"), [uploads])
+    np.testing.assert_allclose(least["steps"], [[30, 20]])
+    np.testing.assert_array_equal(least["reached"], [[0, 1]])
+
+
+def test_costs_of_what_diverged_are_unknown():
+    found = results("fedavg").assign(status=(("run", "policy"), np.array([[0, 1]], np.int8)))
+    for costs in (statistics.cost_to_accuracy(found, 0.5), statistics.least_cost(found, 0.5)):
+        for name, one in costs.data_vars.items():
+            assert np.isfinite(one.sel(policy="none")).all(), name
+        assert np.isnan(costs[["steps", "energy", "uplink"]].sel(policy="rl").to_array()).all()
+    # Without a target nobody reaches it, nor fails to.
+    own = statistics.final_accuracy(found).sel(policy="rl", drop=True)
+    assert np.isnan(statistics.least_cost(found, own).to_array()).all()
 
 
 def test_several_targets_and_one_for_each_run():
@@ -92,14 +120,14 @@ def test_several_targets_and_one_for_each_run():
     targets = xarray.DataArray([0.5, 0.6], dims="target", coords={"target": [0.5, 0.6]})
     many = statistics.cost_to_accuracy(found, targets)
     assert many["energy"].dims == ("run", "policy", "target")
-    np.testing.assert_allclose(many["energy"], [[[4.0, np.inf], [5.0, 7.0]]])
+    np.testing.assert_allclose(many["energy"], [[[4.0, np.inf], [5.5, 7.5]]])
     own = found["accuracy"].sel(policy="none").isel(round=-1, drop=True)
     np.testing.assert_allclose(statistics.cost_to_accuracy(found, own)["steps"], [[20, 10]])
 
 
 def test_fedsgd_uploads_at_every_step():
     found = statistics.cost_to_accuracy(results("fedsgd"), 0.5)
-    np.testing.assert_allclose(found["energy"], [[40.0, 23.0]])
+    np.testing.assert_allclose(found["energy"], [[40.0, 23.5]])
     np.testing.assert_allclose(found["uplink"], [[16000, 8000]])
 
 
@@ -115,9 +143,11 @@ def test_ratio_is_geometric_and_leaves_out_what_is_never_reached():
         dims=("run", "policy"),
         coords={"policy": ["none", "rl"]},
     )
-    with pytest.raises(ValueError, match="dimensions run and policy; got run, policy, target"):
-        statistics.ratio_to(values.expand_dims({"target": [0.5]}, axis=2))
     # Ratios 1/2 and 1/8: geometric mean 1/4; Student's t of one degree of freedom times log(2) is wide.
-    ratio, low, high, runs = statistics.ratio_to(values)["rl"]
-    assert ratio == pytest.approx(0.25) and runs == 2
+    one = statistics.ratio_to(values).sel(policy="rl")
+    ratio, low, high = (float(one[name]) for name in ("mean", "low", "high"))
+    assert ratio == pytest.approx(0.25) and one["seeds"] == 2
     assert low == pytest.approx(0.25 / 2**12.7062, rel=1e-4) and high == pytest.approx(0.25 * 2**12.7062, rel=1e-4)
+    # Axes of a sweep stay.
+    many = statistics.ratio_to(xarray.concat([values, values * 2], "target"))
+    np.testing.assert_allclose(many["mean"].sel(policy="rl"), [0.25, 0.25])

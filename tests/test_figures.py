@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from d2djax import cli, figures, studies
-from d2djax.claims import WITHIN
 from d2djax.config import complete
 from d2djax.figures import FIGURES
+from d2djax.statistics import WITHIN
 from d2djax.studies import STUDIES, settings_of
 from d2djax.validation import validate
 

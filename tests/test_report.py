@@ -40,6 +40,7 @@ def made(axes, **changes):
         "graph_outage": drawn("policy", "state"),
         "points_moved": whole(90, *per_policy),
         "exchange_energy": drawn("policy"),
+        "control_energy": drawn("policy"),
         "upload_energy": drawn(),
         "upload_bits": drawn(),
         "position": drawn("device", "axis"),
@@ -50,7 +51,13 @@ def made(axes, **changes):
         "exchange_state": whole(STATES),
     }
     about = {
-        "config": {"scheme": "fedavg", "aggregation_interval": 10, "gamma": 0.5, "policies": POLICIES},
+        "config": {
+            "scheme": "fedavg",
+            "aggregation_interval": 10,
+            "num_steps": 20,
+            "gamma": 0.5,
+            "policies": POLICIES,
+        },
         "data": {"name": "</script><b>mine<!--<script> /* script */"},
         "seeds": [0, 1, 2],
         "versions": {"d2djax": "1"},
