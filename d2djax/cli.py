@@ -1,4 +1,4 @@
-"""The command line: `d2djax run`, `sweep`, `search`, `figure`, `report`, `download`, `info`."""
+"""The command line: `d2djax run`, `sweep`, `search`, `figure`, `results`, `report`, `download`, `info`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.table import Table
 
 from d2djax import files, interrupts, terminal
 from d2djax.arguments import axes, file_text, ranges_of, seeds_of, shard, slurm_note
-from d2djax.options import Download, Figure, Info, Report, Run, Search, Sweep
+from d2djax.options import Download, Figure, Info, Report, Results, Run, Search, Sweep
 from d2djax.parser import parse
 from d2djax.terminal import show
 
@@ -217,6 +217,61 @@ def figure_command(command: Figure) -> None:
         show("size toy: numbers mean nothing; images are patterns drawn in process")
 
 
+def results_command(command: Results) -> None:
+    """Runs `d2djax results`."""
+    from d2djax.merging import merge
+    from d2djax.overview import best_points, csv_text, open_results, status_line
+    from d2djax.results import save
+    from d2djax.tables import best_trials, cost_table, summary_table
+
+    table, out = _check_results(command)
+    interrupts.work_begins()
+    found = [open_results(folder) for folder in command.folders]
+    searches = [one for one in found if one.kind == "search"]
+    # Trials of several searches are shown one after the other, which no table of numbers could be of.
+    if searches and (out or len(searches) < len(found) or (table and len(found) > 1)):
+        raise ValueError(f"{searches[0].name}: the trials of a search are not merged with other results")
+    show(*map(status_line, found))
+    for one in searches:
+        show(best_trials(one.results))
+    results = found[0].results
+    if not searches:
+        results = merge([one.results for one in found], command.folders) if len(found) > 1 else results
+        show(summary_table(results, most=MOST_ROWS))
+        policies = [str(policy) for policy in results["policy"].values]
+        if "accuracy" in results and "none" in policies and len(policies) > 1:
+            show(cost_table(results, most=MOST_ROWS))
+        best, notes = best_points(results, command.policy) if command.policy in policies else (None, [])
+        show(*([best] if best else []), *notes)
+    if table:
+        files.write_text(table, csv_text(results))
+        show(f"numbers: {table}")
+    if out:
+        with files.filling(out) as new:
+            save(results, new / files.STORE)
+        show(f"merged results: {out / files.STORE}")
+
+
+# Points of a sweep up to which a table has rows of each.
+MOST_ROWS = 100
+
+
+def _check_results(command: Results) -> tuple[Path | None, Path | None]:
+    """Where the numbers and the merged results go, if anywhere; checked before anything is read."""
+    table = files.check_file(command.csv, "--csv") if command.csv else None
+    out = files.check_folder(command.out, "--out") if command.out else None
+    if table and table.exists() and not command.overwrite:
+        raise ValueError(f"--csv {table}: a file is here; --overwrite replaces it")
+    if out:
+        if out in [files.expand(one, "folder").resolve() for one in command.folders]:
+            raise ValueError(
+                f"--out {out}: the merged results do not replace one of their parts; choose another folder"
+            )
+        if files.check_own(out, "sweep", (files.STORE,), "--out") and not command.overwrite:
+            raise ValueError(f"--out {out}: the results of a sweep are here; --overwrite replaces them")
+    return table, out
+
+
 def report_command(command: Report) -> None:
     """Runs `d2djax report`."""
     from d2djax.report import check_page, report
@@ -267,6 +322,7 @@ COMMANDS = {
     "sweep": (Sweep, sweep_command),
     "search": (Search, search_command),
     "figure": (Figure, figure_command),
+    "results": (Results, results_command),
     "report": (Report, report_command),
     "download": (Download, download_command),
     "info": (Info, info_command),

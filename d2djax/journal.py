@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -131,6 +132,27 @@ def note_steps(study: optuna.Study, batch: int, more_seeds: bool, more_trials: b
         if study.user_attrs.get(name) != value:
             study.set_user_attr(name, value)
     return grown
+
+
+@contextmanager
+def reading(out: Path) -> Iterator[optuna.Study]:
+    """The study of a folder as far as it is, of which nothing is written, also while a search goes on there.
+
+    Raises:
+        ValueError: Optuna is missing, or there is no study yet.
+    """
+    try:
+        import optuna  # noqa: F401
+    except ImportError:
+        raise ValueError(f"{out}: reading a search needs Optuna: in the clone, pip install '.[tune]'") from None
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder, files.JOURNAL)
+        copy.write_bytes((out / files.JOURNAL).read_bytes())
+        _mend(copy)
+        study = _study(copy, ["maximize"])
+        if "objectives" not in study.user_attrs:
+            raise ValueError(f"{out}: a search is here that has not begun")
+        yield study
 
 
 def finished(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:

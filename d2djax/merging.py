@@ -41,6 +41,10 @@ def merge(parts: Sequence[xarray.Dataset], names: Sequence[str] = ()) -> xarray.
     for part, name in zip(parts, names, strict=True):
         if "manifest" not in part.attrs or "status" not in part or "run" not in part.dims:
             raise ValueError(f"{name}: not the results of a run or a sweep, or without their manifest")
+        bare = [str(dim) for one in part.data_vars.values() for dim in one.dims if dim not in part.coords]
+        bare = [dim for dim in bare if dim != "point"]
+        if bare:
+            raise ValueError(f"{name}: the dimension {bare[0]} has no coordinate to tell its places apart")
     about = [_about(part) for part in parts]
     fresh = _fresh_axes(parts, about)
     expanded = [_expanded(part, one, fresh) for part, one in zip(parts, about, strict=True)]
@@ -115,7 +119,9 @@ def _structure(part: xarray.Dataset) -> dict[str, Any]:
     texts = {str(name): one.values.tolist() for name, one in part.coords.items() if one.dtype.kind not in "biuf"}
     return {
         "dimensions of points": sorted(axes_of(part["status"])),
-        "dimensions": {str(name): sorted(map(str, one.dims)) for name, one in part.data_vars.items()},
+        "dimensions within a run": {
+            str(name): sorted(str(dim) for dim in one.dims if dim in WITHIN) for name, one in part.data_vars.items()
+        },
         "entries": {name: values for name, values in texts.items() if name in WITHIN},
         "selected": {name: one.item() for name, one in _selected(part).items()},
     }

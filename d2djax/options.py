@@ -169,6 +169,25 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Results:
+    """Show what folders of results hold: what is done, a table over points and policies, the best points.
+
+    Attributes:
+        folders: Folders of runs, sweeps or searches; several runs and sweeps are merged to one result.
+        policy: Policy whose best points are shown.
+        csv: File for all numbers of the tables and their intervals, a row for each point and policy.
+        out: Folder for the merged results, whose manifest is true of all of them; empty: they are only shown.
+        overwrite: Replace the CSV file and the merged results that are there.
+    """
+
+    folders: tuple[str, ...] = positional()
+    policy: PolicyName = "rl"
+    csv: str = ""
+    out: str = ""
+    overwrite: bool = False
+
+
+@dataclass(frozen=True)
 class Report:
     """Write an interactive page of results, which opens in a browser without a network.
 

@@ -164,6 +164,8 @@ def test_selections_that_do_not_fit_are_refused():
             merge([whole, other])
     with pytest.raises(ValueError, match="part 2: not the results of a run or a sweep"):
         merge([whole, whole.drop_attrs()])
+    with pytest.raises(ValueError, match="part 2: the dimension round has no coordinate"):
+        merge([whole, whole.drop_vars("round")])
     with pytest.raises(ValueError, match="at least one"):
         merge([])
 
