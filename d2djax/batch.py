@@ -12,7 +12,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 
 from d2djax import program
-from d2djax.machine import memory_bytes
+from d2djax.machine import accelerator_memory, memory_bytes
 from d2djax.packing import pack
 from d2djax.program import REPLICATED, SPLIT, Kind, Plan, kind_of, make_mesh
 
@@ -30,8 +30,7 @@ def share(tree: Tree) -> Tree:
 
 def memory_limit() -> int:
     """Bytes that the runs in flight on one device may take together."""
-    statistics = jax.local_devices()[0].memory_stats() or {}
-    limit = statistics.get("bytes_limit") or memory_bytes() // len(jax.local_devices())
+    limit = accelerator_memory() or memory_bytes() // len(jax.local_devices())
     return int(MEMORY_SHARE * limit)
 
 
@@ -48,13 +47,20 @@ def make_plan(kind: Kind, size: int, width: int | None = None) -> Plan:
         width: runs at the same time on each device; none: as above.
 
     Raises:
-        ValueError: `width` is under 1.
+        ValueError: `width` is under 1, or the program takes more memory than the machine has.
     """
     if width is None and jax.default_backend() != "cpu":
         one = program.compiled(kind, 1)
         share = -(-size // make_mesh().size)
         width = 2 ** int(np.log2(max(1, min(memory_limit() // max(1, one.bytes), share))))
-    return _plan_that_fits(kind, 1 if width is None else width)
+    plan = _plan_that_fits(kind, 1 if width is None else width)
+    # A system that promises more memory than it has would end the process in the middle.
+    if jax.default_backend() == "cpu" and plan.bytes > (memory_bytes() or plan.bytes):
+        raise ValueError(
+            f"a run needs {plan.bytes / 2**30:,.1f} GiB of memory, and the machine has "
+            f"{memory_bytes() / 2**30:,.1f} GiB; fewer devices, points or a smaller batch need less"
+        )
+    return plan
 
 
 def _plan_that_fits(kind: Kind, width: int) -> Plan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.metadata
 import math
@@ -62,6 +63,23 @@ def memory_bytes() -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
         return 0
+
+
+def available_memory() -> int:
+    """Memory that this process may still take, bytes; 0 where the system does not say."""
+    found = [memory_bytes()]
+    with contextlib.suppress(OSError, ValueError):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        found += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    # The limit of a container.
+    with contextlib.suppress(OSError, ValueError):
+        found.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return min(found)
+
+
+def accelerator_memory() -> int:
+    """Memory that JAX may take of an accelerator, bytes; 0 on a CPU."""
+    return (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit", 0)
 
 
 def most_memory_used() -> int:

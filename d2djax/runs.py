@@ -20,6 +20,7 @@ from d2djax.config import GRAPH_NUMBERS, PRESETS, TRAINING_NUMBERS, Config, comp
 from d2djax.data import Dataset, Description, describe, load
 from d2djax.federated import Learning, Recipe
 from d2djax.identity import identify
+from d2djax.memory import check_memory
 from d2djax.models import check_model, count_parameters
 from d2djax.network import Network, make_network
 from d2djax.points import Points, arrange, bits_per_point, check_classes, check_fits, windows_per_key
@@ -194,22 +195,29 @@ def set_up(
     trains: bool = True,
     needs_model: bool = False,
     axes: Mapping[str, Sequence[Any]] = {},
+    runs: int = 1,
 ) -> Setup:
     """Checks a config and gets the data for it, which are those of a setup in `like` if one has the same.
 
-    Runs that end with their graphs read and make no points: a graph depends on their numbers alone.
+    Runs that end with their graphs read and make no points: a graph depends on their numbers alone. `runs` are
+    those whose results will be in memory at the same time.
 
     Raises:
-        ValueError: a setting is missing or out of its range, or a class has too few points.
+        ValueError: a setting is missing or out of its range, a class has too few points, or the memory does not do.
         DataError: the data set cannot be read.
     """
     config = validate(fill_in(config, data, recipe, trains=trains, needs_model=needs_model, axes=axes))
     recipe = with_model(recipe, config)
+    shape = (describe(config.dataset) if data is None else data).shape
+    check_memory(config, shape, trains=trains, runs=runs)
     dataset, points = _points_for(config, data, like) if trains else (_described(config, data), None)
     check_classes(dataset, config)
     if recipe.model is not None:
         check_model(recipe.model, dataset.shape, config.num_classes)
-    return Setup(config, dataset, points, recipe)
+    setup = Setup(config, dataset, points, recipe)
+    if trains:
+        check_memory(config, shape, trains=True, runs=runs, num_parameters=setup.sizes.num_parameters or 0)
+    return setup
 
 
 def _points_for(config: Config, data: Dataset | None, like: Sequence[Setup]) -> tuple[Dataset, Points]:
@@ -376,9 +384,12 @@ def check_seeds(seeds: int | Sequence[int]) -> np.ndarray:
     count = int(seeds) if isinstance(seeds, (int, np.integer)) else len(seeds)
     if not 1 <= count <= MOST_RUNS:
         raise ValueError(f"seeds must be {'at least 1' if count < 1 else f'at most {MOST_RUNS}'}; got {seeds!r}")
-    numbers = np.asarray(seeds) if np.ndim(seeds) or isinstance(seeds, range) else np.arange(count)
+    if not np.ndim(seeds) and not isinstance(seeds, range):
+        return np.arange(count, dtype=np.int32)
+    numbers = np.arange(seeds.start, seeds.stop, seeds.step) if isinstance(seeds, range) else np.asarray(seeds)
     is_whole = numbers.ndim == 1 and np.issubdtype(numbers.dtype, np.integer)
-    if not is_whole or len(np.unique(numbers)) < numbers.size or numbers.min() < 0 or numbers.max() >= 2**31:
+    # By sorting: for millions of seeds `np.unique` takes a minute.
+    if not is_whole or np.any(np.diff(np.sort(numbers)) == 0) or numbers.min() < 0 or numbers.max() >= 2**31:
         raise ValueError(f"seeds must be different whole numbers in [0, 2**31); got {seeds!r}")
     return numbers.astype(np.int32)
 
@@ -419,7 +430,7 @@ def run(
     started = time.perf_counter()
     console = errors() if progress else None
     run_seeds = check_seeds(seeds)
-    setup = set_up(config, data, recipe, trains=training)
+    setup = set_up(config, data, recipe, trains=training, runs=len(run_seeds))
     dataset, config = setup.dataset, setup.config
     if console:
         console.print(f"data: {dataset.name}, {dataset.num_points:,} points, {dataset.source}")

@@ -177,7 +177,9 @@ def search(
     files.check_own(folder, "search", journal.NAMES)
     given = replace(config, policies=(policy,))
     needs_model = trains or "energy" in names
-    setup = set_up(given, data, recipe, trains=trains, needs_model=needs_model, axes=_examples(ranges or {}))
+    runs = min(batch, trials) * len(run_seeds)
+    examples = _examples(ranges or {})
+    setup = set_up(given, data, recipe, trains=trains, needs_model=needs_model, axes=examples, runs=runs)
     about = _identity(setup, ranges or {}, names, run_seeds, trains) | {"sampler_seed": sampler_seed}
     console, before = errors() if progress else None, (setup,)
     with journal.held(folder), live(console) as show:

@@ -88,7 +88,11 @@ def _plain_number(name: str, kind: type, value: Any) -> int | float:
 
 def _rules_between(config: Config) -> list[tuple[str, bool, str]]:
     """(field, holds, rule) of every rule that ties one field to another."""
-    num_rounds = config.num_steps // config.aggregation_interval
+    num_rounds, points = (
+        config.num_steps // config.aggregation_interval,
+        config.num_devices * config.points_per_device,
+    )
+    larger = "num_devices" if config.num_devices > config.points_per_device else "points_per_device"
     classes, devices = f"at most the {config.num_classes} classes", f"at most the {config.num_devices} devices"
     by_partition = {
         "k_classes": [
@@ -108,6 +112,7 @@ def _rules_between(config: Config) -> list[tuple[str, bool, str]]:
         ("min_classes", config.min_classes <= config.num_classes, classes),
         ("num_sensitive_classes", config.num_sensitive_classes <= config.num_classes, classes),
         ("num_stragglers", config.num_stragglers <= config.num_devices, devices),
+        (larger, points < 2**31, f"smaller: all devices would hold {points:,} points, which 32 bits cannot number"),
         *_rules_of_the_channel(config),
         *_rules_of_the_reward(config),
         ("min_snr", config.min_snr <= 18, "at most 18 dB, the largest of the data set"),
