@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from d2djax.results import last_number
-from d2djax.statistics import WITHIN, interval
+from d2djax.results import counted, last_number
+from d2djax.statistics import WITHIN, bounds_of, in_training, limits
 
 if TYPE_CHECKING:
     import xarray
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 # What a browser still opens at once.
 MOST_PLACES = 400
 MOST_BANDS = 1000
-# What is shown first, where it is there.
-FIRST = ("accuracy", "graph_reward", "discovery_reward")
+# What is shown first, where it is there. Rewards by weights that differ between points cannot be compared.
+FIRST = ("accuracy", "graph_reference_reward", "discovery_reference_reward")
 PLACES = ("position", "cluster", "links", "counts_before", "counts", "exchange_state")
 PLURALS = {"round": "rounds", "episode": "episodes", "state": "states", "class": "classes", "device": "devices"}
 
@@ -51,32 +51,27 @@ class Points:
     diverged: np.ndarray
 
     def samples(self, name: str) -> xarray.DataArray:
-        """A variable (at, run, policy, ...), NaN where a run is not done or its training diverged."""
-        import xarray
-
-        values = _flat(self.results, name, self.axes).astype(float)
-        valid = xarray.DataArray(self.done, dims=("at", "run"))
+        """A variable (at, run, policy, ...), NaN where it does not count, see `results.counted`."""
+        values = _flat(counted(self.results, name), self.axes)
         if "policy" not in values.dims:
-            values = values.expand_dims(policy=1, axis=2)
-        elif "round" in values.dims:
-            valid = valid & ~xarray.DataArray(self.diverged, dims=("at", "run", "policy"))
-        return values.where(valid).transpose("at", "run", "policy", ...)
+            values = values.expand_dims({"policy": 1})
+        return values.transpose("at", "run", "policy", ...)
 
 
-def _flat(results: xarray.Dataset, name: str, axes: list[str]) -> xarray.DataArray:
+def _flat(values: xarray.DataArray, axes: list[str]) -> xarray.DataArray:
     """A variable with its axes as one dimension `at`, run next."""
     import xarray
 
-    one = results[name].transpose(*axes, "run", ...)
-    values = one.values.reshape(-1, *one.shape[len(axes) :])
-    return xarray.DataArray(values, dims=("at", *one.dims[len(axes) :]))
+    one = values.transpose(*axes, "run", ...)
+    flat = one.values.reshape(-1, *one.shape[len(axes) :])
+    return xarray.DataArray(flat, dims=("at", *one.dims[len(axes) :]))
 
 
 def by_point(results: xarray.Dataset) -> Points:
     """The points of a sweep, or the only one of a run; which runs are done and which diverged is read."""
     axes = [str(dim) for dim in results["status"].dims if dim not in WITHIN]
-    status = _flat(results, "status", axes).transpose("at", "run", "policy").values
-    done = _flat(results, "done", axes).values > 0 if "done" in results else np.ones(status.shape[:2], bool)
+    status = _flat(results["status"], axes).transpose("at", "run", "policy").values
+    done = _flat(results["done"], axes).values > 0 if "done" in results else np.ones(status.shape[:2], bool)
     return Points(results, axes, done, (status > 0) & done[:, :, None])
 
 
@@ -122,18 +117,6 @@ def _label(values: xarray.DataArray, more: str = "") -> str:
     return f"{values.attrs.get('long_name', values.name)}{more}{'' if unit == '1' else f' ({unit})'}"
 
 
-def _spread(samples: np.ndarray) -> np.ndarray:
-    """[3, ...] mean, lower and upper limit over those of the runs, [R, ...], that have a number."""
-    # NaN goes to the end.
-    ordered = np.sort(np.where(np.isfinite(samples), samples, np.nan), axis=0)
-    counts = np.isfinite(ordered).sum(axis=0)
-    found = np.full((3, *counts.shape), np.nan)
-    for count in np.unique(counts[counts > 0]):
-        at = counts == count
-        found[:, at] = interval(ordered[:count, at])
-    return found
-
-
 def _in_order(points: Points) -> list[str]:
     """Names of variables, those that matter most first."""
     names = [str(name) for name, one in points.results.data_vars.items() if "run" in one.dims]
@@ -156,13 +139,15 @@ def curves(points: Points) -> dict[str, Any]:
             continue
         length = one.sizes[along[0]]
         places = np.unique(np.linspace(0, length - 1, min(length, MOST_PLACES)).round().astype(int))
-        samples = points.samples(name).isel({along[0]: places})
+        samples, bounds = points.samples(name).isel({along[0]: places}), bounds_of(name)
         found[name] = {
             "label": _label(one),
             "along": "local steps" if along[0] == "round" else "episodes",
             "x": plain(one[along[0]].values[places]),
             "policies": _policies(points, name, "rl"),
-            "values": plain(np.moveaxis(_spread(samples.transpose("run", "at", ...).values), 0, 2)),
+            "values": plain(
+                np.moveaxis(np.stack(limits(samples.transpose("run", "at", ...).values, bounds)), 0, 2)
+            ),
         }
     return found
 
@@ -180,7 +165,9 @@ def _reduced(points: Points, name: str) -> dict[str, tuple[str, xarray.DataArray
     if not inner:
         return {name: (_label(one), samples)}
     over = ", mean over " + " and ".join(PLURALS.get(str(dim), str(dim)) for dim in inner)
-    found = {name: (_label(one, over), samples.mean(inner))}
+    # Round 0 is before training.
+    meant = in_training(samples.assign_coords(round=one["round"])) if "round" in inner else samples
+    found = {name: (_label(one, over), meant.mean(inner))}
     if inner in (("round",), ("episode",)):
         end = samples[..., 0].copy(data=last_number(samples.values))
         found[f"{name}, at the end"] = (_label(one, ", at the end"), end)
@@ -192,7 +179,7 @@ def maps(points: Points) -> dict[str, Any]:
     found = {}
     for name in _in_order(points):
         for title, (label, samples) in _reduced(points, name).items():
-            spread = _spread(samples.transpose("run", "at", "policy").values)
+            spread = np.stack(limits(samples.transpose("run", "at", "policy").values, bounds_of(name)))
             # Of very many points the limits would be most of the page.
             shown = spread if len(points.done) <= MOST_BANDS else spread[:1]
             values = plain(np.moveaxis(shown, 0, 2))
@@ -211,7 +198,7 @@ def graphs(points: Points, runs: int) -> dict[str, Any]:
         "counts": ("at", "run", "policy", "device", "class"),
         "exchange_state": ("at", "run"),
     }
-    found = {name: plain(_flat(some, name, points.axes).transpose(*dims).values) for name, dims in parts.items()}
+    found = {name: plain(_flat(some[name], points.axes).transpose(*dims).values) for name, dims in parts.items()}
     names = {"policies": "policy", "classes": "class", "states": "state"}
     found |= {key: [text_of(one) for one in some[dim].values] for key, dim in names.items()}
     return found | {"done": points.done[:, :runs].tolist()}

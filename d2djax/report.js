@@ -6,8 +6,11 @@ const LAYOUT = { margin: { l: 70, r: 20, t: 20, b: 55 }, hovermode: "closest", f
 // Room for long ticks and for titles of several lines.
 const axisOf = (text, more = {}) =>
   ({ title: { text: wrapped(text), standoff: 12 }, automargin: true, zeroline: false, ...more });
+if (window.innerWidth < 600) LAYOUT.legend = { orientation: "h", y: -0.35 };
 const OPTIONS = { responsive: true, displaylogo: false };
 const settings = Object.keys(DATA.settings);
+// Of a phone: labels and bars of colours beside a picture would leave nothing of it.
+const isNarrow = () => window.innerWidth < 600;
 
 function element(tag, text, parent) {
   const made = document.createElement(tag);
@@ -20,7 +23,7 @@ function element(tag, text, parent) {
 function controls(id, choices, draw) {
   const selects = {};
   const update = () =>
-    draw(Object.fromEntries(Object.entries(selects).map(([name, one]) => [name, one.value])));
+    draw(Object.fromEntries(Object.entries(selects).map(([name, one]) => [name, one.value])), selects);
   for (const [name, values] of Object.entries(choices)) {
     const label = element("label", name + " ", byId(id + "-controls"));
     const select = element("select", undefined, label);
@@ -65,11 +68,27 @@ function band(x, [mean, low = [], high = []], name, colour, dash = "solid") {
                        marker: { size: 5, color: colour }, line: { color: colour, width: 2, dash } }];
 }
 
-function drawCurves(chosen) {
+const DASHES = ["solid", "dash", "dot", "dashdot"];
+const styleOf = (number) => [DATA.colours.palette[number % DATA.colours.palette.length],
+                             DASHES[Math.floor(number / DATA.colours.palette.length) % DASHES.length]];
+
+function drawCurves(chosen, selects) {
   const one = DATA.curves.variables[chosen.variable];
-  const traces = one.policies.flatMap((policy, place) =>
-    band(one.x, one.values[placeOf(DATA.curves.points, chosen)][place], policy, DATA.colours.policies[policy],
-         DATA.dashes[policy]));
+  const points = DATA.curves.points;
+  for (const [name, select] of Object.entries(selects)) {
+    select.disabled = name === "policy" ? !chosen.together : chosen.together && (name === chosen.together || name === "point");
+  }
+  const together = () => {
+    const places = points.map((_, place) => place).filter((place) => !DATA.isGrid || settings.every((name) =>
+      name === chosen.together || String(DATA.settings[name][points[place]]) === chosen[name]));
+    const policy = Math.max(0, one.policies.indexOf(chosen.policy));
+    return places.flatMap((place, number) => {
+      const name = DATA.isGrid ? `${chosen.together} = ${DATA.settings[chosen.together][points[place]]}` : nameOf(points[place]);
+      return band(one.x, one.values[place][policy], name, ...styleOf(number));
+    });
+  };
+  const traces = chosen.together ? together() : one.policies.flatMap((policy, place) =>
+    band(one.x, one.values[placeOf(points, chosen)][place], policy, DATA.colours.policies[policy], DATA.dashes[policy]));
   Plotly.react("curves", traces,
     { ...LAYOUT, showlegend: true, xaxis: axisOf(one.along), yaxis: axisOf(one.label) }, OPTIONS);
 }
@@ -96,22 +115,25 @@ function drawMap(chosen) {
     }
     const heat = { type: "heatmap", x: x.map(String), y: y.map(String), z, colorscale: "Cividis",
                    // Numbers in very small cells cannot be read.
-                   texttemplate: x.length <= 10 && y.length <= 15 ? "%{z:.4g}" : undefined,
+                   texttemplate: x.length <= (isNarrow() ? 4 : 10) && y.length <= 15 ? "%{z:.4g}" : undefined,
+                   colorbar: isNarrow() ? { orientation: "h", y: -0.25, yanchor: "top", thickness: 12 } : { thickness: 20 },
                    hovertemplate: `${chosen.x} %{x}<br>${chosen.y} %{y}<br>%{z}<extra></extra>` };
-    const title = { text: wrapped(one.label, 60, 90), font: { size: 13 } };
-    Plotly.react("points", [heat], { ...LAYOUT, margin: { ...LAYOUT.margin, t: 65 }, title,
+    const title = { text: isNarrow() ? wrapped(one.label) : wrapped(one.label, 60, 90), font: { size: isNarrow() ? 11 : 13 } };
+    const margin = isNarrow() ? { l: 40, r: 5, t: 75, b: 90 } : { ...LAYOUT.margin, t: 65 };
+    Plotly.react("points", [heat], { ...LAYOUT, margin, title,
                                      xaxis: axisOf(chosen.x, { type: "category" }),
                                      yaxis: axisOf(chosen.y, { type: "category" }) }, OPTIONS);
     return;
   }
   const x = rows.map((point) => DATA.settings[chosen.x][point]);
-  const pick = (number) => rows.map((point) => values[point][number] ?? null);
-  const colour = DATA.colours.policies[chosen.policy] ?? "#0072B2";
-  const traces = DATA.isGrid
-    ? band(x, [pick(0), pick(1), pick(2)], chosen.policy || chosen.variable, colour)
-    : [{ x, y: pick(0), mode: "markers", marker: { color: colour, size: 6 }, text: rows.map(nameOf) }];
+  const traces = one.policies.flatMap((policy, number) => {
+    const pick = (which) => rows.map((point) => one.values[point][number][which] ?? null);
+    const [name, colour] = [policy || chosen.variable, DATA.colours.policies[policy] ?? "#0072B2"];
+    return DATA.isGrid ? band(x, [pick(0), pick(1), pick(2)], name, colour, DATA.dashes[policy])
+      : [{ x, y: pick(0), name, mode: "markers", marker: { color: colour, size: 6 }, text: rows.map(nameOf) }];
+  });
   Plotly.react("points", traces,
-    { ...LAYOUT, showlegend: DATA.isGrid, xaxis: axisOf(chosen.x), yaxis: axisOf(one.label) }, OPTIONS);
+    { ...LAYOUT, showlegend: true, xaxis: axisOf(chosen.x), yaxis: axisOf(one.label) }, OPTIONS);
 }
 
 const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "triangle-down", "pentagon", "hexagon", "star"];
@@ -156,10 +178,16 @@ function linksOf(place, cluster, links) {
   return [arrows, [legend, dashed]];
 }
 
-function drawGraph(chosen) {
+let shownRun = "";
+
+function drawGraph(chosen, selects) {
   const graphs = DATA.graphs;
   const at = (name) => graphs[name][placeOf(graphs.points, chosen)][chosen.run];
   const isDone = at("done");
+  // Another run opens in the state in which its exchange happened; any other can be chosen then.
+  const run = `${placeOf(graphs.points, chosen)} ${chosen.run}`;
+  if (run !== shownRun && isDone) selects.state.value = chosen.state = String(at("exchange_state"));
+  shownRun = run;
   byId("graph-note").textContent = !isDone ? "This run is not finished."
     : `The exchange of this run happened in state ${graphs.states[at("exchange_state")]}: ` +
       "what the devices hold after it comes from the graph of that state.";
@@ -176,9 +204,9 @@ function drawGraph(chosen) {
     xaxis: square("x"), yaxis: { ...square("y"), scaleanchor: "x" } }, OPTIONS);
 }
 
-function table(id, rows, head) {
-  if (head) for (const text of head) element("th", text, byId(id).tHead?.rows[0] ?? byId(id).createTHead().insertRow());
-  const body = byId(id).createTBody();
+function table(where, rows, head) {
+  if (head) for (const text of head) element("th", text, where.tHead?.rows[0] ?? where.createTHead().insertRow());
+  const body = where.createTBody();
   for (const row of rows) {
     const line = body.insertRow();
     for (const text of row) element("td", text, line);
@@ -187,30 +215,102 @@ function table(id, rows, head) {
 
 byId("title").textContent = document.title = DATA.title;
 for (const note of DATA.notes) element("p", note, byId("notes"));
-table("facts", DATA.facts);
+table(byId("facts"), DATA.facts);
 byId("manifest").textContent = JSON.stringify(DATA.manifest, null, 2);
-if (DATA.claims.length) table("claims", DATA.claims, ["claim", "measured, 95 % bootstrap interval", "verdict"]);
-else byId("claims").replaceWith("These results have no data for any of them.");
 
-const variables = Object.keys(DATA.curves.variables);
-if (variables.length) controls("curves", { variable: same(variables), ...pointChoice(DATA.curves.points) }, drawCurves);
-else byId("curves-section").remove();
+function drawTables(tables) {
+  byId("tables").replaceChildren();
+  for (const one of tables) {
+    const made = element("table", undefined, byId("tables"));
+    element("caption", one.title, made);
+    table(made, one.rows, one.head);
+  }
+}
 
-if (settings.length) {
-  const all = [...new Set(Object.values(DATA.maps).flatMap((one) => one.policies))].filter((name) => name);
-  const choices = { variable: same(Object.keys(DATA.maps)), policy: same(all), x: same(settings) };
-  if (DATA.isGrid && settings.length > 1) choices.y = same([...settings.slice(1), settings[0]]);
-  const rest = DATA.isGrid
-    ? Object.fromEntries(settings.map((name) => [name, same(valuesAt(name, Object.keys(DATA.settings[name])))])) : {};
-  controls("points", { ...choices, ...(settings.length > 1 ? rest : {}) }, (chosen) => {
-    const y = choices.y ? chosen.y : chosen.x;
-    for (const name of Object.keys(rest)) {
-      const select = byId(`points-${name}`);
-      if (select) select.disabled = name === chosen.x || name === y;
-    }
-    drawMap({ ...chosen, y });
-  });
-} else byId("points-section").remove();
+// --- a search ---
 
-controls("graph", { ...pointChoice(DATA.graphs.points), run: numbered(DATA.runs.slice(0, DATA.graphs.runs)),
-                    policy: numbered(DATA.graphs.policies), state: numbered(DATA.graphs.states) }, drawGraph);
+const told = (number) => `trial ${DATA.trials[number]}<br>` +
+  Object.entries(DATA.settings).map(([name, values]) => `${name} = ${values[number]}`).join("<br>");
+
+function drawHistory(chosen) {
+  const { values, direction } = DATA.objectives[chosen.objective];
+  const better = direction === "maximize" ? Math.max : Math.min;
+  let best = null;
+  const soFar = values.map((value) => (best = value === null ? best : best === null ? value : better(best, value)));
+  Plotly.react("history", [
+    { x: DATA.trials, y: values, mode: "markers", name: "trial", text: values.map((_, n) => told(n)), marker: { color: "#777777" } },
+    { x: DATA.trials, y: soFar, mode: "lines", name: "best so far", line: { shape: "hv", color: DATA.colours.palette[0] } },
+  ], { ...LAYOUT, showlegend: true, xaxis: axisOf("trial"), yaxis: axisOf(chosen.objective) }, OPTIONS);
+}
+
+function drawImportance(chosen) {
+  const shares = [...(DATA.objectives[chosen.objective].importance ?? [])].reverse();
+  Plotly.react("importance", [{ type: "bar", orientation: "h", x: shares.map((one) => one[1]), y: shares.map((one) => one[0]),
+    marker: { color: DATA.colours.palette[0] } }], { ...LAYOUT, xaxis: axisOf("importance"), yaxis: axisOf("") }, OPTIONS);
+}
+
+function drawPareto(chosen) {
+  const [x, y] = [chosen.x, chosen.y].map((name) => DATA.objectives[name].values);
+  const colour = DATA.best.map((isBest) => DATA.colours.palette[isBest ? 0 : 1]);
+  Plotly.react("pareto", [{ x, y, mode: "markers", text: x.map((_, n) => told(n)),
+    marker: { size: 9, color: colour, symbol: DATA.best.map((isBest) => (isBest ? "circle" : "circle-open")) } }],
+    { ...LAYOUT, xaxis: axisOf(chosen.x), yaxis: axisOf(chosen.y) }, OPTIONS);
+}
+
+function showSearch() {
+  const objectives = Object.keys(DATA.objectives);
+  drawTables(DATA.tables);
+  controls("history", { objective: same(objectives) }, drawHistory);
+  const known = objectives.filter((name) => DATA.objectives[name].importance);
+  if (known.length) controls("importance", { objective: same(known) }, drawImportance);
+  else byId("importance-section").remove();
+  if (objectives.length > 1) controls("pareto", { x: same(objectives), y: same([...objectives.slice(1), objectives[0]]) }, drawPareto);
+  else byId("pareto-section").remove();
+  for (const name of ["curves", "points", "graph", "claims"]) byId(`${name}-section`).remove();
+}
+
+// --- runs and sweeps ---
+
+function showResults() {
+  for (const name of ["history", "importance", "pareto"]) byId(`${name}-section`).remove();
+  if (settings.length) byId("claims-note").textContent = "These results are of several points: each seed's number is its mean over " +
+    "all points, or over all that share a value of the axis that the claim is about.";
+  if (DATA.claims.length) table(byId("claims"), DATA.claims, ["claim", "measured, 95 % bootstrap interval", "verdict"]);
+  else byId("claims").replaceWith("These results have no data for any of them.");
+
+  if (DATA.tables.some((one) => one.length)) {
+    controls("tables", pointChoice(DATA.curves.points), (chosen) => drawTables(DATA.tables[placeOf(DATA.curves.points, chosen)]));
+  } else byId("tables-section").remove();
+
+  const variables = Object.keys(DATA.curves.variables);
+  const allPolicies = Object.keys(DATA.colours.policies);
+  const several = settings.length ? { together: [["", "policies"], ...(DATA.isGrid ? same(settings) : [["points", "points"]])],
+                                      policy: same(allPolicies) } : {};
+  if (variables.length) controls("curves", { variable: same(variables), ...several, ...pointChoice(DATA.curves.points) }, drawCurves);
+  else byId("curves-section").remove();
+
+  if (settings.length) {
+    const all = [...new Set(Object.values(DATA.maps).flatMap((one) => one.policies))].filter((name) => name);
+    const choices = { variable: same(Object.keys(DATA.maps)), policy: same(all), x: same(settings) };
+    // Without a second setting, every policy is a line.
+    const lines = ["", "(lines of all policies)"];
+    if (DATA.isGrid && settings.length > 1) choices.y = [...same([...settings.slice(1), settings[0]]), lines];
+    const rest = DATA.isGrid
+      ? Object.fromEntries(settings.map((name) => [name, same(valuesAt(name, Object.keys(DATA.settings[name])))])) : {};
+    controls("points", { ...choices, ...(settings.length > 1 ? rest : {}) }, (chosen) => {
+      const y = choices.y ? chosen.y || chosen.x : chosen.x;
+      byId("points-policy").disabled = y === chosen.x;
+      for (const name of Object.keys(rest)) {
+        const select = byId(`points-${name}`);
+        if (select) select.disabled = name === chosen.x || name === y;
+      }
+      drawMap({ ...chosen, y });
+    });
+  } else byId("points-section").remove();
+
+  controls("graph", { ...pointChoice(DATA.graphs.points), run: numbered(DATA.runs.slice(0, DATA.graphs.runs)),
+                      policy: numbered(DATA.graphs.policies), state: numbered(DATA.graphs.states) }, drawGraph);
+}
+
+if (DATA.objectives) showSearch();
+else showResults();

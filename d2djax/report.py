@@ -1,4 +1,4 @@
-"""An interactive page of results that needs no network: curves, heat maps, graphs, claims (Section IV-B)."""
+"""An interactive page of results that needs no network: tables, curves, heat maps, graphs, claims, searches."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from d2djax import digest, files
 from d2djax.claims import claims_of
 from d2djax.config import Config, complete
-from d2djax.looks import CLUSTER_COLOURS, INTER_COLOUR, looks_of, policies_of
+from d2djax.looks import CLUSTER_COLOURS, INTER_COLOUR, PALETTE, looks_of, policies_of
+from d2djax.searched import cells_of, search_data
+from d2djax.tables import cost_table, summary_table
 
 if TYPE_CHECKING:
     import xarray
@@ -39,23 +43,45 @@ def _facts(manifest: dict[str, Any]) -> list[list[str]]:
     default = json.loads(json.dumps(asdict(complete(Config(dataset=config.get("dataset", "radioml"))))))
     changed = [f"{name} = {_shown(value)}" for name, value in config.items() if value != default.get(name, value)]
     axes = [f"{name}: {len(values):,} values" for name, values in manifest.get("axes", {}).items()]
-    seeds, machine = manifest.get("seeds", []), manifest.get("machine", {})
-    versions = machine.get("versions") or manifest.get("versions", {})
-    devices = machine.get("devices", [])
-    parts = [str(manifest.get("backend", machine.get("backend", "unknown")))]
-    parts += [f"{devices.count(kind)} x {kind}" for kind in sorted(set(devices))]
-    parts += [
-        f"{machine[name]} {unit}" for name, unit in (("cores", "cores"), ("memory_gib", "GiB")) if name in machine
-    ]
+    seeds, merged = manifest.get("seeds", []), manifest.get("parts", [])
+    machines = [one.get("machine", {}) for one in merged or [manifest]]
+    versions = machines[0].get("versions") or manifest.get("versions", {})
+    places = dict.fromkeys(_machine(one, manifest.get("backend", "unknown")) for one in machines)
+    commits = dict.fromkeys(str(one["commit"])[:12] for one in merged if one.get("commit"))
     facts = {
         "settings": ", ".join(changed) or "the default ones",
         "axes": ", ".join(axes),
         "seeds": f"{len(seeds)}, from {min(seeds)} to {max(seeds)}" if seeds else "unknown",
         "data": str(manifest.get("data", {}).get("name", "unknown")),
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
-        "machine": ", ".join(parts),
+        "machine": "; ".join(places),
+        "merged": f"{len(merged)} results" + (f" of the commits {', '.join(commits)}" if commits else ""),
     }
+    facts["merged"] = facts["merged"] if merged else ""
     return [[name, value] for name, value in facts.items() if value]
+
+
+def _machine(about: dict[str, Any], backend: str) -> str:
+    """A machine in words."""
+    devices = about.get("devices", [])
+    parts = [str(about.get("backend", backend))]
+    parts += [f"{devices.count(kind)} x {kind}" for kind in sorted(set(devices))]
+    parts += [
+        f"{about[name]} {unit}" for name, unit in (("cores", "cores"), ("memory_gib", "GiB")) if name in about
+    ]
+    return ", ".join(parts)
+
+
+def _tables(points: digest.Points) -> list[list[dict[str, Any]]]:
+    """Summary and costs of each point."""
+    found = []
+    names = policies_of(points.results)
+    is_compared = "none" in names and len(names) > 1
+    for at in np.ndindex(*(points.results.sizes[dim] for dim in points.axes)):
+        one = points.results.isel(dict(zip(points.axes, at, strict=True)))
+        made = [summary_table, cost_table] if is_compared else [summary_table]
+        found.append([cells_of(table(one)) for table in made] if "accuracy" in one else [])
+    return found
 
 
 def _notes(points: digest.Points, curves: int, graphs: int, runs: int) -> list[str]:
@@ -95,7 +121,7 @@ def page_data(results: xarray.Dataset) -> dict[str, Any]:
     size = sum(results[name].size for name in digest.PLACES) // (count * num_runs) * runs
     shown, curves = digest.chosen(points, MOST_CURVES)
     drawn, graphs = digest.chosen(points, min(MOST_CURVES, max(1, MOST_GRAPH_NUMBERS // size)))
-    manifest = json.loads(results.attrs.get("manifest", "{}"))
+    manifest = json.loads(results.attrs["manifest"])
     if "machine" in results.attrs:
         manifest["machine"] = json.loads(results.attrs["machine"])
     # No claim is about these, which are most of the numbers.
@@ -112,14 +138,26 @@ def page_data(results: xarray.Dataset) -> dict[str, Any]:
         "curves": {"points": shown, "variables": digest.curves(curves)},
         "maps": digest.maps(points),
         "graphs": {"points": drawn, "runs": runs} | digest.graphs(graphs, runs),
+        "tables": _tables(curves),
         "claims": [[one.text, one.measured, one.verdict] for one in claims],
         "colours": {
             "policies": {policy: look["color"] for policy, look in looks.items()},
             "clusters": CLUSTER_COLOURS,
+            "palette": PALETTE,
             "inter": INTER_COLOUR,
         },
         "dashes": {policy: _dash(look["linestyle"]) for policy, look in looks.items()},
     }
+
+
+def _search_page(trials: xarray.Dataset) -> dict[str, Any]:
+    """All that the page of a search shows."""
+    found = search_data(trials)
+    if "machine" in trials.attrs:
+        found["manifest"]["machine"] = json.loads(trials.attrs["machine"])
+    failed = sum(value is None for value in next(iter(found["objectives"].values()))["values"])
+    notes = [f"{failed:,} of {trials.sizes['trial']:,} trials failed, as a run diverged."] if failed else []
+    return found | {"facts": _facts(found["manifest"]), "notes": notes, "colours": {"palette": PALETTE}}
 
 
 def check_page(out: str | Path, name: str = "out") -> Path:
@@ -143,7 +181,7 @@ def report(results: xarray.Dataset, out: str | Path = "report.html") -> Path:
     """Writes a page that shows results in a browser; it asks nothing of the network.
 
     Args:
-        results: of `run` or `sweep`, finished or not.
+        results: of `run`, `sweep` or `merge`, finished or not; or the trials of a search, see `search.trials_of`.
         out: the page; an earlier page of `report` is replaced.
 
     Returns:
@@ -157,12 +195,14 @@ def report(results: xarray.Dataset, out: str | Path = "report.html") -> Path:
     except ImportError:
         raise ValueError("report needs Plotly: in the clone, pip install '.[plot]'") from None
     out = check_page(out)
-    missing = [name for name in ("status", *digest.PLACES) if name not in results]
+    is_search = "is_best" in results and "manifest" in results.attrs
+    missing = [] if is_search else [name for name in ("status", *digest.PLACES) if name not in results]
     missing += ["the manifest"] * ("manifest" not in results.attrs)
     if missing:
         raise ValueError(f"results must be those of run or sweep; they lack {', '.join(missing)}")
     here = Path(__file__)
-    data = json.dumps(page_data(results), allow_nan=False, separators=(",", ":"))
+    shown = _search_page(results) if is_search else page_data(results)
+    data = json.dumps(shown, allow_nan=False, separators=(",", ":"))
     parts = {
         "plotly": get_plotlyjs(),
         # A tag in a text could end the script that holds it.

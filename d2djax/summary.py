@@ -109,4 +109,4 @@ def costs(results: xarray.Dataset, *, average: bool = False) -> xarray.Dataset:
         energy = exponential(logarithm(energy).mean(axes))
     ratio = ratio_to(energy).rename(mean="ratio", low="ratio_low", high="ratio_high", seeds="ratio_seeds")
     found = found.assign(runs=reached.notnull().sum([*axes, "run"]), reached=reached.sum([*axes, "run"]))
-    return found.merge(ratio, join="left")
+    return found.merge(ratio, join="left", compat="no_conflicts")

@@ -151,7 +151,32 @@ def test_limits_are_students_interval():
     mean, low, high = np.array(page_data(swept)["curves"]["variables"]["accuracy"]["values"][0][0])
     samples = swept["accuracy"].values[:, 0]
     half = 4.302653 * samples.std(axis=0, ddof=1) / np.sqrt(3)
-    np.testing.assert_allclose([mean, low, high], [samples.mean(0), mean - half, mean + half], rtol=1e-3, atol=1e-4)
+    # No share is below 0 or above 1.
+    expected = [samples.mean(0), np.maximum(0, mean - half), np.minimum(1, mean + half)]
+    np.testing.assert_allclose([mean, low, high], expected, rtol=1e-3, atol=1e-4)
+
+
+def test_rewards_of_other_weights_are_not_shown_first():
+    graphs = made(GRID).drop_vars("accuracy")
+    graphs["graph_reference_reward"] = graphs["graph_reward"] / 2
+    assert next(iter(page_data(graphs)["maps"])) == "graph_reference_reward"
+    assert next(iter(page_data(made(GRID))["maps"])) == "accuracy"
+
+
+def test_means_over_the_rounds_are_those_of_training():
+    swept = made({"gamma": [0.0, 0.5]}).assign_coords(round=[0, 10, 20, 30])
+    mean = page_data(swept)["maps"]["accuracy"]["values"][1][0][0]
+    np.testing.assert_allclose(mean, swept["accuracy"].values[1, :, 0, 1:].mean(), rtol=1e-4)
+
+
+def test_merged_results_are_of_several_parts():
+    merged = made({"gamma": [0.0, 0.5]})
+    machines = [{"backend": "cpu", "cores": 2}, {"backend": "gpu", "devices": ["H200"]}]
+    parts = [{"machine": one, "commit": f"{number}" * 40} for number, one in enumerate(machines)]
+    merged.attrs["manifest"] = json.dumps(json.loads(merged.attrs["manifest"]) | {"parts": parts})
+    facts = dict(page_data(merged)["facts"])
+    assert facts["merged"] == "2 results of the commits 000000000000, 111111111111"
+    assert facts["machine"] == "cpu, 2 cores; gpu, 1 x H200"
 
 
 def test_many_points_are_thinned_and_it_says_so():
@@ -264,6 +289,8 @@ def choose(browser, where, text):
 
 def test_choices_change_the_pictures(opened):
     swept = made(GRID)
+    # The state in which the graph opens; the other one is chosen below.
+    swept["exchange_state"][:] = 0
     browser = opened(swept)
     assert browser.title == "hand-made"
     for picture, select, text in (
@@ -310,6 +337,101 @@ def test_the_heat_map_shows_what_was_found(opened):
     np.testing.assert_allclose(heat["z"], expected, rtol=1e-4)
 
 
+def test_several_points_and_several_policies(opened):
+    swept = made(GRID)
+    browser = opened(swept)
+    assert "mean over all points" in browser.find_element("id", "claims-note").text
+    choose(browser, "curves-together", "alpha_outage")
+    choose(browser, "curves-policy", "rl")
+    lines = [one for one in plotted(browser, "curves")[0] if one.get("fill") is None]
+    assert [one["name"] for one in lines] == [f"alpha_outage = {value}" for value in (1, 2, 4)]
+    for line, value in zip(lines, GRID["alpha_outage"], strict=True):
+        one = swept["accuracy"].sel(gamma=0.0, alpha_outage=value, policy="rl").mean("run")
+        np.testing.assert_allclose(line["y"], one, rtol=1e-4)
+    choose(browser, "points-y", "(lines of all policies)")
+    assert [one["name"] for one in plotted(browser, "points")[0] if one.get("fill") is None] == POLICIES
+    assert browser.get_log("browser") == []
+
+
+def test_the_graph_opens_in_the_state_of_the_exchange(opened):
+    from selenium.webdriver.support.ui import Select
+
+    swept = made({})
+    swept["exchange_state"][:] = [1, 0, 1]
+    browser = opened(swept)
+    for run, state in ((0, 1), (1, 0), (2, 1)):
+        choose(browser, "graph-run", str(run))
+        assert Select(browser.find_element("id", "graph-state")).first_selected_option.text == str(state)
+    links = swept["links"].sel(policy="rl").isel(run=2, state=1).values
+    choose(browser, "graph-policy", "rl")
+    assert len(plotted(browser, "graph")[1]) == (links != np.arange(DEVICES)).sum()
+
+
+def test_summary_and_costs_are_on_the_page(opened):
+    browser = opened(made({"gamma": [0.0, 0.5]}))
+    summary, costs = browser.find_element("id", "tables").find_elements("tag name", "table")
+    assert "final accuracy" in summary.text and "rl" in summary.text and "local steps" in costs.text
+    before = summary.text
+    choose(browser, "tables-gamma", "0.5")
+    assert browser.find_element("id", "tables").find_elements("tag name", "table")[0].text != before
+
+
+def searched():
+    """Trials of a search for two objectives; the first depends on gamma alone, and one trial failed."""
+    rng = np.random.default_rng(0)
+    gamma, budget = rng.uniform(size=(2, 24))
+    accuracy = 1 - (gamma - 0.3)[:, None] ** 2 + 0.001 * rng.normal(size=(24, 3))
+    accuracy[5, 1] = np.nan
+    values = {"accuracy": (("trial", "run"), accuracy), "energy": (("trial", "run"), np.tile(gamma[:, None], 3))}
+    about = {"seeds": [0, 1, 2], "config": {}}
+    return xarray.Dataset(
+        values | {"is_best": ("trial", (np.arange(24) % 6 == 0).astype(np.int8))},
+        {
+            "trial": np.arange(24),
+            "run": [0, 1, 2],
+            "gamma": ("trial", gamma),
+            "alpha_budget": ("trial", budget),
+            "model": ("trial", text(*["mlp", "cnn"] * 12)),
+        },
+        {"title": "d2djax search", "manifest": json.dumps(about)},
+    )
+
+
+def test_the_page_of_a_search(opened):
+    trials = searched()
+    browser = opened(trials)
+    assert "1 of 24 trials failed" in browser.find_element("id", "notes").text
+    (dots, line), _ = plotted(browser, "history")
+    means = trials["accuracy"].mean("run", skipna=False).values
+    assert dots["y"][5] is None
+    np.testing.assert_allclose(np.array(dots["y"], float), means, rtol=1e-4)
+    np.testing.assert_allclose(line["y"], np.fmax.accumulate(means), rtol=1e-4)
+    ((bars,), _) = plotted(browser, "importance")
+    assert bars["y"][-1] == "gamma" and bars["x"][-1] > 0.5
+    ((front,), _) = plotted(browser, "pareto")
+    assert [symbol == "circle" for symbol in front["marker"]["symbol"]] == trials["is_best"].values.astype(
+        bool
+    ).tolist()
+    choose(browser, "history-objective", "energy")
+    assert plotted(browser, "history")[0][1]["y"][-1] == pytest.approx(trials["energy"].min().item(), rel=1e-4)
+    assert "accuracy" in browser.find_element("id", "tables").text
+    assert browser.get_log("browser") == []
+
+
+def test_the_heat_map_fits_a_phone(opened, browser):
+    phone = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
+    try:
+        opened(made(GRID))
+        width = (
+            "const box = document.querySelector('#points .plot .bg, #points .bglayer .bg, #points .heatmaplayer');"
+        )
+        assert browser.execute_script(width + "return box.getBoundingClientRect().width") > 250
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
 def test_texts_are_not_taken_for_markup(opened):
     browser = opened(made({}))
     assert "</script><b>mine<!--<script> /* script */" in browser.find_element("id", "facts").text
@@ -320,11 +442,14 @@ def test_lists_of_points_and_single_axes(opened):
     listed = made({"point": [0, 1]})
     browser = opened(listed.assign_coords(gamma=("point", [0.25, 0.75]), rate=("point", [1.0, 2.0])))
     choose(browser, "points-x", "gamma")
-    ((dots,), _) = plotted(browser, "points")
-    assert dots["mode"] == "markers" and dots["x"] == [0.25, 0.75]
+    dots, _ = plotted(browser, "points")
+    assert [one["name"] for one in dots] == POLICIES
+    assert all(one["mode"] == "markers" and one["x"] == [0.25, 0.75] for one in dots)
     browser = opened(made({"gamma": [0.0, 0.5]}))
-    (band, line), _ = plotted(browser, "points")
+    (band, line, *other), _ = plotted(browser, "points")
     assert band["fill"] == "toself" and line["x"] == [0, 0.5]
+    assert line["name"] == "none" and other[1]["name"] == "rl"
+    assert not browser.find_element("id", "points-policy").is_enabled()
 
 
 def test_a_run_that_is_not_finished(opened):
