@@ -60,7 +60,7 @@ def axis(text: str) -> tuple[str, list[Any] | Range]:
     Raises:
         ValueError: it is none of these.
     """
-    from d2djax.axes import LogUniform, Uniform, check_name, check_range
+    from d2djax.axes import LogUniform, Uniform, check_name, check_ranges
 
     name, is_there, given = text.partition("=")
     name = name.strip().removeprefix("--").replace("-", "_")
@@ -81,7 +81,7 @@ def axis(text: str) -> tuple[str, list[Any] | Range]:
     if len(numbers) != 2 or not all(isinstance(one, (int, float)) for one in numbers):
         raise ValueError(f"--axis {text}: expected two numbers, {kind}:LOW:HIGH")
     found = ranges[kind](float(numbers[0]), float(numbers[1]))
-    check_range(name, found)
+    check_ranges({name: found})
     return name, found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from d2djax.checks import check_count, cut, is_number, shown
 from d2djax.config import Config
 from d2djax.validation import validate
 
@@ -72,16 +73,32 @@ def _drawn(value: float, is_whole: bool) -> float:
     return math.floor(value + 0.5) if is_whole else float(value)
 
 
-def check_range(name: str, values: Range) -> None:
-    """Checks the limits of a range.
+def check_ranges(ranges: Mapping[str, Range]) -> None:
+    """Checks the names and limits of ranges.
 
     Raises:
         ValueError: one line with the setting, the rule and the values.
     """
+    if not isinstance(ranges, Mapping) or not ranges:
+        raise ValueError(f"ranges must name at least one setting, such as gamma; got {shown(ranges)}")
+    for name, values in ranges.items():
+        check_name(name)
+        _check_range(name, values)
+
+
+def _check_range(name: str, values: Range) -> None:
     if isinstance(values, Choice):
+        if not isinstance(values.values, tuple | list):
+            raise ValueError(f"axis {name} must be a Choice of a tuple of values; got {shown(values)}")
         if not values.values:
             raise ValueError(f"axis {name} must have at least one value")
         return
+    if not isinstance(values, Uniform | LogUniform):
+        raise ValueError(f"axis {name} must be a Uniform, LogUniform or Choice; got {shown(values)}")
+    if isinstance(getattr(Config, name), str | tuple):
+        raise ValueError(f"axis {name} must be a Choice, as it is no number; got {shown(values)}")
+    if not is_number(values.low) or not is_number(values.high):
+        raise ValueError(f"axis {name} must go from a number to a larger one; got {shown(values)}")
     if not np.isfinite([values.low, values.high]).all() or values.low >= values.high:
         raise ValueError(f"axis {name} must go from a number to a larger one; got {values}")
     if isinstance(values, LogUniform) and values.low <= 0:
@@ -97,6 +114,8 @@ def check_name(name: str) -> None:
         ValueError: there is no such setting, or its values have results of different kinds.
     """
     names = [item.name for item in dataclasses.fields(Config)]
+    if not isinstance(name, str):
+        raise ValueError(f"axis {shown(name)} must be the name of a setting")
     if name not in names:
         close = difflib.get_close_matches(name, names, n=1)
         raise ValueError(f"axis {name!r} must be a setting{f'; did you mean {close[0]!r}?' if close else ''}")
@@ -118,15 +137,24 @@ def random_points(ranges: Mapping[str, Range], count: int, seed: int = 0) -> lis
     Raises:
         ValueError: a name is no setting, a range is empty or the count is under 1.
     """
-    if count < 1:
-        raise ValueError(f"count of points must be at least 1; got {count}")
-    for name, values in ranges.items():
-        check_name(name)
-        check_range(name, values)
+    count, seed = check_count("count of points", count), check_count("seed", seed, 0, 2**63 - 1)
+    check_ranges(ranges)
     return [
         {name: values.draw(rng, is_whole(name)) for name, values in ranges.items()}
         for rng in (np.random.default_rng((seed, number)) for number in range(count))
     ]
+
+
+def corners(ranges: Mapping[str, Range]) -> list[dict[str, Any]]:
+    """Points that a search may come to: the first values of all ranges, and every other end of each with them."""
+    ends: dict[str, list[Any]] = {}
+    for name, one in ranges.items():
+        if isinstance(one, Choice):
+            ends[name] = list(one.values)
+        else:
+            ends[name] = [math.ceil(one.low), math.floor(one.high)] if is_whole(name) else [one.low, one.high]
+    first = {name: values[0] for name, values in ends.items()}
+    return [first] + [first | {name: value} for name, values in ends.items() for value in values[1:]]
 
 
 def is_whole(name: str) -> bool:
@@ -168,6 +196,8 @@ def lay_out(config: Config, axes: Mapping[str, Sequence[Any]] | Sequence[Point])
         points = [dict(zip(values, given, strict=True)) for given in product(*values.values())]
         coordinates = {name: (name, given) for name, given in values.items()}
     else:
+        if not isinstance(axes, Sequence) or not all(isinstance(one, Mapping) for one in axes):
+            raise ValueError(f"axes must be {{setting: values}} or a list of such points; got {shown(axes)}")
         points = [dict(point) for point in axes]
         names = list(points[0]) if points else []
         if not names or any(set(point) != set(names) for point in points):
@@ -190,14 +220,20 @@ def lay_out(config: Config, axes: Mapping[str, Sequence[Any]] | Sequence[Point])
 def values_of(axes: Mapping[str, Sequence[Any]] | Sequence[Point]) -> dict[str, list[Any]]:
     """The values of each setting of an axis, in any order; `lay_out` says what is wrong with the axes."""
     if isinstance(axes, Mapping):
-        return {name: list(values) if np.iterable(values) else [] for name, values in axes.items()}
-    points = [point for point in axes if isinstance(point, Mapping)] if np.iterable(axes) else []
+        return {name: list(values) if _is_list(values) else [] for name, values in axes.items()}
+    points = [point for point in axes if isinstance(point, Mapping)] if _is_list(axes) else []
     return {name: [point.get(name) for point in points] for point in points[:1] for name in point}
 
 
+def _is_list(given: Any) -> bool:
+    """Whether there are values in an order that can be read more than once."""
+    is_other = isinstance(given, str | bytes | Mapping | Set) or not np.iterable(given)
+    return not is_other and hasattr(given, "__len__")
+
+
 def _values(name: str, given: Sequence[Any]) -> list[Any]:
-    if isinstance(given, str) or not np.iterable(given):
-        raise ValueError(f"axis {name} must be a list of values; got {given!r}")
+    if not _is_list(given):
+        raise ValueError(f"axis {name} must be a list of values; got {shown(given)}")
     values = list(given)
     if not values:
         raise ValueError(f"axis {name} must have at least one value")
@@ -207,7 +243,7 @@ def _values(name: str, given: Sequence[Any]) -> list[Any]:
 def _different(name: str, values: list[Any]) -> list[Any]:
     """Values as they are computed with, in single precision where they are traced."""
     if len({float(np.float32(one)) if isinstance(one, float) else one for one in values}) < len(values):
-        raise ValueError(f"axis {name} must not repeat a value; got {values}")
+        raise ValueError(f"axis {name} must not repeat a value; got {shown(values)}")
     return values
 
 
@@ -215,7 +251,7 @@ def _at_point(config: Config, point: Point) -> Config:
     try:
         return validate(replace(config, **point))
     except ValueError as error:
-        where = ", ".join(f"{name}={value}" for name, value in point.items())
+        where = ", ".join(f"{name}={cut(str(value), 20)}" for name, value in point.items())
         raise ValueError(f"at {where}: {error}" if where else str(error)) from None
 
 

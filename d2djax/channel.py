@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from d2djax.checks import check_values, is_not_negative
 from d2djax.config import Config
 from d2djax.rng import Stream, at, normal_numbers, uniform_integer, uniform_numbers
 
@@ -128,11 +129,14 @@ def outage_probability(rss: Array, rate: Array | float, noise_power: Array | flo
         [..., N, N] float in [0, 1]; exactly 1 where no power arrives, exactly 0 on the diagonal.
 
     Raises:
-        ValueError: the last two axes are not square.
+        ValueError: the last two axes are not square, or outside `jit` a value is negative or no number.
     """
     rss = jnp.asarray(rss)
     if rss.ndim < 2 or rss.shape[-1] != rss.shape[-2]:
         raise ValueError(f"rss must be [..., N, N]; got shape {rss.shape}")
+    check_values("rss", rss, "0 or more, in watts", is_not_negative)
+    check_values("rate", rate, "0 or more", is_not_negative)
+    check_values("noise_power", noise_power, "0 or more, in watts", is_not_negative)
     heard = rss > 0
     # Noise over power, not power over noise: powers near 1e-15 W would lose digits when squared or inverted.
     ratio = (2.0**rate - 1.0) * (noise_power / jnp.where(heard, rss, 1.0))

@@ -30,6 +30,54 @@ def cut(text: str, most: int = MOST_SHOWN) -> str:
     return line if len(line) <= most else f"{line[: most - 3]}..."
 
 
+def is_number(value: Any, kinds: str = "iuf") -> bool:
+    """Whether a value is one number of Python, NumPy or JAX; truth values are none.
+
+    Args:
+        value: anything.
+        kinds: of NumPy: `i` and `u` are whole, `f` are real.
+    """
+    if isinstance(value, (int, float)):
+        return ("f" if isinstance(value, float) else "i") in kinds and not isinstance(value, bool)
+    return getattr(value, "shape", None) == () and value.dtype.kind in kinds and not is_traced(value)
+
+
+def is_whole(value: Any) -> bool:
+    """Whether a value is one whole number of Python, NumPy or JAX."""
+    return is_number(value, "iu")
+
+
+def check_count(name: str, value: Any, least: int = 1, most: int = 2**31 - 1) -> int:
+    """Checks a whole number and returns it as Python's.
+
+    Args:
+        name: of the argument.
+        value: as given.
+        least: smallest number allowed.
+        most: largest.
+
+    Raises:
+        ValueError: it is none, or out of its range.
+    """
+    if not is_whole(value):
+        raise ValueError(f"{name} must be a whole number; got {shown(value)}")
+    if not least <= value <= most:
+        rule = f"at least {least}" if value < least else f"at most {most}"
+        raise ValueError(f"{name} must be {rule}; got {shown(value)}")
+    return int(value)
+
+
+def check_flag(name: str, value: Any) -> bool:
+    """Checks that a value is true or false: texts such as "no" would count as true.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if not isinstance(value, (bool, np.bool_)):
+        raise ValueError(f"{name} must be True or False; got {shown(value)}")
+    return bool(value)
+
+
 def is_traced(value: Any) -> bool:
     """Whether a value is one of a function that is being traced, which has a shape but no numbers yet."""
     # Imported here: help on the command line does not wait for JAX.
@@ -69,8 +117,52 @@ def check_values(name: str, array: Any, rule: str, holds: Callable[[np.ndarray],
     if is_traced(array):
         return
     values = np.asarray(array)
+    if values.dtype.kind not in "biuf" and values.dtype.name != "bfloat16":
+        raise ValueError(f"{name} must be numbers; got {shown(array)}")
     broken = ~holds(values)
     if broken.any():
         place = np.unravel_index(np.argmax(broken), broken.shape)
         where = f" at {[int(index) for index in place]}" if place else ""
         raise ValueError(f"{name} must be {rule}; got {values[place].item()}{where}")
+
+
+def check_in_order(name: str, array: Any, size: int, of: str) -> None:
+    """Checks numbers of devices, states or classes, which JAX would cut to what there is without a word.
+
+    Args:
+        name: of the argument.
+        array: whole numbers.
+        size: how many there are.
+        of: what they number, such as `devices`.
+
+    Raises:
+        ValueError: one is not in 0..size-1.
+    """
+    if getattr(array, "dtype", np.asarray(0).dtype).kind not in "iu":
+        raise ValueError(f"{name} must be whole numbers; got {shown(array)}")
+    check_values(name, array, f"in 0..{size - 1}, numbers of {of}", lambda values: (values >= 0) & (values < size))
+
+
+def check_links(links: Any, num_devices: int) -> None:
+    """Checks `links`, [N] int: the transmitter of each device.
+
+    Raises:
+        ValueError: they have another shape, or one is no device.
+    """
+    check_shape("links", links, (num_devices,), "[N]")
+    check_in_order("links", links, num_devices, "devices")
+
+
+def is_finite(values: np.ndarray) -> np.ndarray:
+    """For `check_values`: finite."""
+    return np.isfinite(values)
+
+
+def is_not_negative(values: np.ndarray) -> np.ndarray:
+    """For `check_values`: finite and 0 or more."""
+    return np.isfinite(values) & (values >= 0)
+
+
+def is_share(values: np.ndarray) -> np.ndarray:
+    """For `check_values`: in [0, 1]."""
+    return (values >= 0) & (values <= 1)

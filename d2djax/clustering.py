@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from d2djax.checks import check_values, is_finite, is_share
+
 
 def _follow(distance: Array, owner: Array, before: Array, last: Array) -> tuple[Array, Array, Array, Array]:
     """A step of the nearest-neighbour chain: from a cluster to its closest, until two are each other's closest.
@@ -59,11 +61,13 @@ def reliable_clusters(outage: Array, alpha: Array | float) -> Array:
         [N] int32, labels 0..K-1 numbered by the smallest device of each cluster.
 
     Raises:
-        ValueError: `outage` has another number of axes or is not square.
+        ValueError: `outage` has another number of axes or is not square, or outside `jit` a value is not in [0, 1].
     """
     outage = jnp.asarray(outage)
     if outage.ndim not in (2, 3) or outage.shape[-1] != outage.shape[-2]:
         raise ValueError(f"outage must be [S, N, N] or [N, N]; got shape {outage.shape}")
+    check_values("outage", outage, "in [0, 1]", is_share)
+    check_values("alpha", alpha, "finite", is_finite)
     num_devices = outage.shape[-1]
     worst = jnp.max(outage, axis=0) if outage.ndim == 3 else outage
     worst = jnp.maximum(worst, worst.T)

@@ -15,6 +15,7 @@ from d2djax.episode import Outcome, play, set_scene
 from d2djax.network import Network
 from d2djax.reward import mean_rewards, score_of
 from d2djax.rng import Stream, at
+from d2djax.validation import check_settings
 
 
 @jax.tree_util.register_dataclass
@@ -104,16 +105,19 @@ def discover(key: Array, network: Network, config: Config) -> Discovery:
         The greedy links [S, N], the buffers and the history.
 
     Raises:
-        ValueError: `record_every` does not divide `num_episodes`.
+        ValueError: a setting is out of its range, or the network has other states.
     """
+    check_settings(config, ties=False)
     config = complete(config)
     scene = set_scene(network, config)
     network = scene.network
     if config.num_episodes % config.record_every:
         raise ValueError(
-            f"record_every must be a divisor of num_episodes={config.num_episodes}; got {config.record_every}"
+            f"record_every must be a divisor of num_episodes, {config.num_episodes}; got {config.record_every}"
         )
     num_states, num_devices, _ = network.outage.shape
+    if num_states != config.num_states:
+        raise ValueError(f"num_states must be {num_states}, the states of the network; got {config.num_states}")
     softmax = {
         "initial_value": initial_value(config, network.counts.shape[-1]),
         "temperature": config.temperature,

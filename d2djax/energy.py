@@ -5,12 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from d2djax.channel import distances
+from d2djax.checks import check_values, is_not_negative
 from d2djax.config import Config
 
 BITS_PER_NUMBER = 32
+
+
+def _check_positive(**arguments: Any) -> None:
+    for name, value in arguments.items():
+        check_values(name, value, "positive", lambda values: np.isfinite(values) & (values > 0))
 
 
 def controlled_power(
@@ -34,7 +41,15 @@ def controlled_power(
 
     Returns:
         `P_tx`, [...] float32, W; 0 at distance 0.
+
+    Raises:
+        ValueError: outside `jit` a value is none of its kind.
     """
+    check_values("distance", distance, "0 or more", is_not_negative)
+    _check_positive(rate=rate, reference_gain=reference_gain)
+    check_values("noise_power", noise_power, "0 or more", is_not_negative)
+    check_values("path_loss_exponent", path_loss_exponent, "0 or more", is_not_negative)
+    check_values("outage", outage, "inside (0, 1)", lambda values: (values > 0) & (values < 1))
     distance = jnp.asarray(distance, jnp.float32)
     needed = (2.0**rate - 1.0) * noise_power / (reference_gain * -jnp.log1p(-outage))
     return needed * distance**path_loss_exponent
@@ -71,7 +86,16 @@ def transmit_energy(
 
     Returns:
         [...] float32, joules; 0 for no bits.
+
+    Raises:
+        ValueError: outside `jit` a value is none of its kind.
     """
+    for name, value in (("bits", bits), ("distance", distance), ("circuit_power", circuit_power)):
+        check_values(name, value, "0 or more", is_not_negative)
+    if transmit_power is not None:
+        check_values("transmit_power", transmit_power, "0 or more", is_not_negative)
+    _check_positive(rate=rate, bandwidth=bandwidth)
+    check_values("efficiency", efficiency, "in (0, 1]", lambda values: (values > 0) & (values <= 1))
     bits, distance = jnp.asarray(bits, jnp.float32), jnp.asarray(distance, jnp.float32)
     if transmit_power is None:
         transmit_power = controlled_power(
@@ -94,7 +118,10 @@ def receive_energy(
     rate: Array | float = 1.0,
     bandwidth: Array | float = 1e6,
 ) -> Array:
-    """Energy to receive b bits: `E = T P_rx` with `T = b / (r W)`, joules."""
+    """Energy to receive b bits: `E = T P_rx` with `T = b / (r W)`, joules; ValueError as of `transmit_energy`."""
+    check_values("bits", bits, "0 or more", is_not_negative)
+    check_values("receive_power", receive_power, "0 or more", is_not_negative)
+    _check_positive(rate=rate, bandwidth=bandwidth)
     return jnp.asarray(bits, jnp.float32) / (rate * bandwidth) * receive_power
 
 

@@ -10,7 +10,7 @@ from jax import Array
 
 from d2djax.config import Config, score_fraction
 from d2djax.messages import Exchange, Offers, deliver, offers
-from d2djax.network import Network
+from d2djax.network import Network, check_network
 from d2djax.reward import Rewards, diversity_score, num_diverse_classes, rewards
 
 
@@ -47,7 +47,12 @@ class Scene:
 
 
 def set_scene(network: Network, config: Config) -> Scene:
-    """Works out what stays the same in all episodes of a network."""
+    """Works out what stays the same in all episodes of a network.
+
+    Raises:
+        ValueError: see `check_network`.
+    """
+    check_network(network)
     network = jax.tree.map(jnp.asarray, network)
     # Deviation: the paper's f asks for all of c, which a receiver that lacks a class never gets over a lossy
     # link, since it requests exactly c. So f compares with a share of c; `score_fraction=1` is the paper.

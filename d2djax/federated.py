@@ -14,12 +14,12 @@ import optax
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
-from d2djax.checks import shown
+from d2djax.checks import cut, shown
 from d2djax.config import Config
 from d2djax.evaluation import Evaluation, cross_entropies, evaluate
 from d2djax.models import Parameters, first_parameters, is_switched
 from d2djax.points import Points, inputs
-from d2djax.rng import Stream, at
+from d2djax.rng import Stream, at, run_key
 from d2djax.sampling import minibatch, participants
 from d2djax.transfer import Holding
 
@@ -58,6 +58,36 @@ class Recipe:
                     f"recipe.{name} must make an optimiser from a step size, such as optax.adam or "
                     f"lambda rate: optax.adam(rate, b1=0.8); got {shown(make)}"
                 )
+
+
+def check_optimisers(recipe: Recipe, shape: tuple[int, ...]) -> None:
+    """Checks that a recipe's own optimisers can be made and take a step with its network; compiles nothing.
+
+    Args:
+        recipe: with its network.
+        shape: of a point.
+
+    Raises:
+        ValueError: one cannot.
+    """
+    x = jax.ShapeDtypeStruct((1, *shape), jnp.float32)
+    for name, make in (("client", recipe.client), ("server", recipe.server)):
+        if make is None or make is optax.sgd:
+            continue
+
+        def step(rate: Array, parameters: Parameters, make: OptimizerFactory = make) -> Any:
+            optimiser = make(rate)
+            if not (callable(getattr(optimiser, "init", None)) and callable(getattr(optimiser, "update", None))):
+                raise TypeError(f"it makes {shown(optimiser)}")
+            return optimiser.update(parameters, optimiser.init(parameters), parameters)
+
+        try:
+            parameters = jax.eval_shape(partial(first_parameters, recipe.model), run_key(0), x)
+            jax.eval_shape(step, jax.ShapeDtypeStruct((), jnp.float32), parameters)
+        except Exception as error:
+            raise ValueError(
+                f"recipe.{name} must make an optimiser from a step size that is traced: {cut(str(error), 90)}"
+            ) from error
 
 
 @jax.tree_util.register_dataclass

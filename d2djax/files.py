@@ -28,6 +28,8 @@ def expand(path: Place, name: str = "out") -> Path:
     Raises:
         ValueError: there is no such home folder, the links lead in a circle, or the path has a null byte.
     """
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+        raise ValueError(f"{name} must be a path; got {path!r:.60}")
     try:
         place = Path(path).expanduser()
         # `resolve` follows links, and a name of its own is what a link would be hidden by.

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from d2djax.checks import check_links, check_shape, check_values, is_not_negative, is_share
+
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
@@ -106,16 +108,20 @@ def exchange(counts: Array, thresholds: Array, trust: Array, links: Array, outag
         The exchange, fields [N, L] float32.
 
     Raises:
-        ValueError: shapes do not agree.
+        ValueError: shapes do not agree, or outside `jit` a value is none of its kind.
     """
     counts, thresholds, trust = jnp.asarray(counts), jnp.asarray(thresholds), jnp.asarray(trust)
     links, outage = jnp.asarray(links), jnp.asarray(outage)
+    if counts.ndim != 2:
+        raise ValueError(f"counts must be [N, L]; got shape {list(counts.shape)}")
     num_devices, num_classes = counts.shape
-    if thresholds.shape != counts.shape or trust.shape != (num_devices, num_devices, num_classes):
-        raise ValueError(
-            f"counts and thresholds must be [N, L] and trust [N, N, L]; got {counts.shape}, "
-            f"{thresholds.shape} and {trust.shape}"
-        )
-    if links.shape != (num_devices,) or outage.shape != (num_devices, num_devices):
-        raise ValueError(f"links must be [N] and outage [N, N]; got {links.shape} and {outage.shape}")
+    check_shape("thresholds", thresholds, (num_devices, num_classes), "[N, L]")
+    check_shape("trust", trust, (num_devices, num_devices, num_classes), "[N, N, L]")
+    check_shape("outage", outage, (num_devices, num_devices), "[N, N]")
+    check_links(links, num_devices)
+    check_values("counts", counts, "0 or more", is_not_negative)
+    check_values("thresholds", thresholds, "0 or more", is_not_negative)
+    check_values("trust", trust, "truth values", lambda values: (values == 0) | (values == 1))
+    check_values("outage", outage, "in [0, 1]", is_share)
+    trust = trust.astype(bool)
     return deliver(counts, offers(counts, thresholds, trust), links, outage[jnp.arange(num_devices), links])

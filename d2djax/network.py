@@ -9,10 +9,12 @@ import jax.numpy as jnp
 from jax import Array
 
 from d2djax.channel import outage_probability, place, received_power
+from d2djax.checks import check_in_order, check_shape, check_values, is_not_negative, is_share
 from d2djax.clustering import reliable_clusters
 from d2djax.config import Config, complete
 from d2djax.partition import class_counts
 from d2djax.trust import draw_trust
+from d2djax.validation import check_settings
 
 
 @jax.tree_util.register_dataclass
@@ -41,6 +43,35 @@ class Network:
     thresholds: Array
 
 
+def check_network(network: Network) -> None:
+    """Checks that the parts of a network agree in their shapes, and outside `jit` in the kinds of their values.
+
+    Raises:
+        ValueError: one line with the field, the rule and what was found.
+    """
+    if len(jnp.shape(network.outage)) != 3 or len(jnp.shape(network.counts)) != 2:
+        found = f"{list(jnp.shape(network.outage))} and {list(jnp.shape(network.counts))}"
+        raise ValueError(f"network.outage must be [S, N, N] and network.counts [N, L]; got shapes {found}")
+    states, (devices, classes) = jnp.shape(network.outage)[0], jnp.shape(network.counts)
+    shapes = {
+        "position": ("[N, 2]", (devices, 2)),
+        "rss": ("[S, N, N]", (states, devices, devices)),
+        "outage": ("[S, N, N]", (states, devices, devices)),
+        "cluster": ("[N]", (devices,)),
+        "budget": ("[N]", (devices,)),
+        "trust": ("[N, N, L]", (devices, devices, classes)),
+        "counts": ("[N, L]", (devices, classes)),
+        "thresholds": ("[N, L]", (devices, classes)),
+    }
+    for name, (symbols, shape) in shapes.items():
+        check_shape(f"network.{name}", getattr(network, name), shape, symbols)
+    for name in ("rss", "budget", "counts", "thresholds"):
+        check_values(f"network.{name}", getattr(network, name), "0 or more", is_not_negative)
+    check_values("network.outage", network.outage, "in [0, 1]", is_share)
+    check_values("network.trust", network.trust, "truth values", lambda values: (values == 0) | (values == 1))
+    check_in_order("network.cluster", network.cluster, devices, "clusters")
+
+
 def make_network(key: Array, config: Config) -> Network:
     """Draws a network: places, channel states, clusters, budgets, trust, data counts and thresholds.
 
@@ -50,7 +81,11 @@ def make_network(key: Array, config: Config) -> Network:
 
     Returns:
         The network; equal keys and configs give equal networks.
+
+    Raises:
+        ValueError: a setting is out of its range.
     """
+    check_settings(config)
     config = complete(config)
     position = place(key, config)
     rss = received_power(key, position, config)

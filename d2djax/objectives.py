@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from d2djax import results
+from d2djax.checks import shown
 from d2djax.config import Config
 from d2djax.energy import total_energy
 
@@ -104,10 +105,10 @@ def check_objectives(objectives: Sequence[str], searched: Collection[str] = ()) 
     Raises:
         ValueError: there is none, one is not known, or one contains a setting that is sought.
     """
-    names = (objectives,) if isinstance(objectives, str) else tuple(objectives)
-    unknown = [name for name in names if name not in OBJECTIVES]
-    if unknown or not names or len(set(names)) < len(names):
-        raise ValueError(f"objectives must be different ones of {', '.join(OBJECTIVES)}; got {names}")
+    listed = (objectives,) if isinstance(objectives, str) else objectives
+    names = tuple(listed) if isinstance(listed, Sequence) else ()
+    if not names or any(names.count(name) > 1 or name not in list(OBJECTIVES) for name in names):
+        raise ValueError(f"objectives must be different ones of {', '.join(OBJECTIVES)}; got {shown(objectives)}")
     for name in names:
         inside = [setting for setting in searched if setting in OBJECTIVES[name].contains]
         if inside:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from d2djax.checks import check_shape, check_values, is_traced
 from d2djax.config import Config
 from d2djax.data.types import Dataset, Description
 from d2djax.partition import labels, most_points_asked, num_points
@@ -201,6 +203,22 @@ def cell_starts(counts: Array) -> Array:
     return sum_before(jnp.sum(counts, axis=1))[:, None] + jnp.cumsum(counts, axis=1) - counts
 
 
+def _sum(counts: Array, axis: int | None) -> Any:
+    """Exact sums outside `jit`, where they are checked; what is traced is not known yet."""
+    return counts if is_traced(counts) else np.asarray(counts).sum(axis, dtype=np.int64)
+
+
+def check_counts(counts: Array, total: int) -> None:
+    """Checks counts outside `jit`: whole, 0 or more, and as many in all as there are points.
+
+    Raises:
+        ValueError: they are not.
+    """
+    whole = lambda values: (values >= 0) & (values == np.floor(values))  # noqa: E731
+    check_values("counts", counts, "whole numbers, 0 or more", whole)
+    check_values("sum of counts", _sum(counts, None), f"the {total} points", lambda values: values == total)
+
+
 def assign(train: Array, counts: Array, sizes: tuple[int, ...], config: Config) -> Array:
     """Gives each device its points: no point to two devices.
 
@@ -212,12 +230,25 @@ def assign(train: Array, counts: Array, sizes: tuple[int, ...], config: Config) 
 
     Returns:
         [N P] int32, numbers of points, device after device, each device's sorted by class.
+
+    Raises:
+        ValueError: shapes do not agree, or outside `jit` the counts do not add up to what there is.
     """
     left = np.array(sizes) - held_out_sizes(np.array(sizes), config)
+    total = num_points(config)
+    check_shape("counts", counts, (config.num_devices, len(sizes)), "[N, L]")
+    check_shape("train", train, (left.sum(),), "the training points, [n]")
+    check_counts(counts, total)
+    check_values(
+        "sum of counts over the devices",
+        _sum(counts, 0),
+        f"at most the training points of each class, {left.tolist()}",
+        lambda values: values <= left,
+    )
     class_start = jnp.asarray(np.concatenate([[0], np.cumsum(left)[:-1]]), jnp.int32)
     # A device's first point of a class comes after those of the devices before it.
     first = class_start[None, :] + sum_before(counts)
-    start, total = cell_starts(counts).reshape(-1), num_points(config)
+    start = cell_starts(counts).reshape(-1)
     # From a place in the list to a place among the training points: the same for all points of a cell, so along
     # the list a running sum of steps at the cells' starts.
     shift = first.reshape(-1) - start

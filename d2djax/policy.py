@@ -7,7 +7,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+
+from d2djax.checks import check_in_order, check_links, check_shape, check_values, is_finite, is_not_negative
 
 # Columns that are summed by one product: wide enough to keep a matrix unit busy, narrow enough to cost little.
 BLOCK = 32
@@ -33,6 +36,22 @@ def empty_buffer(num_states: int, num_devices: int) -> Buffer:
     """A buffer of [S, N, N] zeros."""
     zeros = jnp.zeros((num_states, num_devices, num_devices), jnp.float32)
     return Buffer(reward=zeros, tries=zeros)
+
+
+def check_buffer(buffer: Buffer, state: Array | int) -> int:
+    """Checks a buffer and the number of a state, and returns the number of devices.
+
+    Raises:
+        ValueError: shapes do not agree, or outside `jit` a value is none of its kind.
+    """
+    shape = np.shape(buffer.tries)
+    if len(shape) != 3 or shape[1] != shape[2]:
+        raise ValueError(f"buffer.tries must be [S, N, N]; got shape {list(shape)}")
+    check_shape("buffer.reward", buffer.reward, shape, "[S, N, N]")
+    check_in_order("state", state, shape[0], "states")
+    check_values("buffer.reward", buffer.reward, "finite", is_finite)
+    check_values("buffer.tries", buffer.tries, "0 or more", is_not_negative)
+    return shape[1]
 
 
 def values(buffer: Buffer, state: Array | int, *, initial_value: Array | float = 0.0) -> Array:
@@ -78,7 +97,13 @@ def probabilities(
 
     Returns:
         [N, N] float32; row i is the distribution of device i's transmitter, j = i meaning no link.
+
+    Raises:
+        ValueError: the buffer is not [S, N, N], or outside `jit` a value is none of its kind.
     """
+    check_buffer(buffer, state)
+    check_values("initial_value", initial_value, "finite", is_finite)
+    check_values("temperature", temperature, "positive", lambda values: is_finite(values) & (values > 0))
     weight = weights(values(buffer, state, initial_value=initial_value), temperature)
     return weight / jnp.sum(weight, axis=-1, keepdims=True)
 
@@ -129,7 +154,14 @@ def update(buffer: Buffer, state: Array | int, links: Array, reward: Array) -> B
 
     Returns:
         The new buffer.
+
+    Raises:
+        ValueError: shapes do not agree, or outside `jit` a value is none of its kind.
     """
+    num_devices = check_buffer(buffer, state)
+    check_links(links, num_devices)
+    check_shape("reward", reward, (num_devices,), "[N]")
+    check_values("reward", reward, "finite", is_finite)
     links, total = jnp.asarray(links), jnp.asarray(buffer.reward)
     receiver = jnp.arange(links.shape[0])
     return Buffer(

@@ -7,7 +7,18 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+
+from d2djax.checks import (
+    check_in_order,
+    check_links,
+    check_shape,
+    check_values,
+    is_finite,
+    is_not_negative,
+    is_share,
+)
 
 # A count that equals its threshold but for float32 rounding must count.
 TOLERANCE = 1e-5
@@ -55,7 +66,13 @@ def diversity_score(counts: Array, thresholds: Array, min_classes: Array | int) 
 
     Returns:
         `f`, [N] float32.
+
+    Raises:
+        ValueError: the shapes differ, or outside `jit` a value is negative or no number.
     """
+    check_shape("thresholds", thresholds, np.shape(counts), "of the shape of counts")
+    check_values("counts", counts, "0 or more", is_not_negative)
+    check_values("thresholds", thresholds, "0 or more", is_not_negative)
     return score_of(num_diverse_classes(counts, thresholds), min_classes)
 
 
@@ -96,9 +113,24 @@ def rewards(
 
     Returns:
         The rewards, fields [N] float32.
+
+    Raises:
+        ValueError: shapes do not agree, or outside `jit` a value is none of its kind.
     """
     score, outage, requested = jnp.asarray(score), jnp.asarray(outage), jnp.asarray(requested)
     links, cluster, budget = jnp.asarray(links), jnp.asarray(cluster), jnp.asarray(budget)
+    if score.ndim != 1:
+        raise ValueError(f"score must be [N]; got shape {list(score.shape)}")
+    num_devices = score.shape[0]
+    for name, values in (("outage", outage), ("cluster", cluster), ("budget", budget)):
+        check_shape(name, values, (num_devices,), "[N]")
+    check_shape("requested", requested, (num_devices, *requested.shape[1:2]), "[N, L]")
+    check_links(links, num_devices)
+    check_in_order("cluster", cluster, num_devices, "clusters")
+    check_values("score", score, "0 or more", is_not_negative)
+    check_values("outage", outage, "in [0, 1]", is_share)
+    check_values("requested", requested, "0 or more", is_not_negative)
+    check_values("budget", budget, "finite", is_finite)
     local = alpha_diversity * score - alpha_outage * outage
     from_outside = jnp.where(cluster[links] != cluster, jnp.sum(requested, axis=-1), 0.0)
     requested_inter = jnp.zeros(score.shape, jnp.float32).at[cluster].add(from_outside)

@@ -15,10 +15,10 @@ import optax
 
 from d2djax import machine, program, results
 from d2djax.batch import map_runs
-from d2djax.checks import shown
+from d2djax.checks import check_count, check_flag, is_whole, shown
 from d2djax.config import GRAPH_NUMBERS, PRESETS, TRAINING_NUMBERS, Config, complete, numbers_of, stack_configs
 from d2djax.data import Dataset, Description, describe, load
-from d2djax.federated import Learning, Recipe
+from d2djax.federated import Learning, Recipe, check_optimisers
 from d2djax.identity import identify
 from d2djax.memory import check_memory
 from d2djax.models import check_model, count_parameters
@@ -216,6 +216,7 @@ def set_up(
         check_model(recipe.model, dataset.shape, config.num_classes)
     setup = Setup(config, dataset, points, recipe)
     if trains:
+        check_optimisers(recipe, dataset.shape)
         check_memory(config, shape, trains=True, runs=runs, num_parameters=setup.sizes.num_parameters or 0)
     return setup
 
@@ -376,22 +377,38 @@ def check_seeds(seeds: int | Sequence[int]) -> np.ndarray:
     Raises:
         ValueError: none is left, one repeats, or one does not fit in 31 bits.
     """
-    # A text has a length and items too, but is no list of numbers.
-    if isinstance(seeds, (bool, str, bytes)) or not (
-        hasattr(seeds, "__len__") or isinstance(seeds, (int, np.integer))
-    ):
-        raise ValueError(f"seeds must be a count or whole numbers; got {seeds!r}")
-    count = int(seeds) if isinstance(seeds, (int, np.integer)) else len(seeds)
-    if not 1 <= count <= MOST_RUNS:
-        raise ValueError(f"seeds must be {'at least 1' if count < 1 else f'at most {MOST_RUNS}'}; got {seeds!r}")
-    if not np.ndim(seeds) and not isinstance(seeds, range):
-        return np.arange(count, dtype=np.int32)
-    numbers = np.arange(seeds.start, seeds.stop, seeds.step) if isinstance(seeds, range) else np.asarray(seeds)
-    is_whole = numbers.ndim == 1 and np.issubdtype(numbers.dtype, np.integer)
+    if is_whole(seeds):
+        return np.arange(check_count("seeds", seeds, 1, MOST_RUNS), dtype=np.int32)
+    given: Any = seeds
+    # Texts, sets and the like have a length and items too, but are no lists of numbers.
+    is_list = isinstance(given, Sequence) and not isinstance(given, str | bytes)
+    if not is_list and not np.shape(given):
+        raise ValueError(f"seeds must be a count or a list of whole numbers; got {shown(given)}")
+    check_count("count of seeds", len(given), 1, MOST_RUNS)
+    if isinstance(given, range):
+        numbers = np.arange(given.start, given.stop, given.step)
+    else:
+        numbers = np.asarray(given) if not is_list or all(map(is_whole, given)) else np.empty(0)
+    is_right = numbers.ndim == 1 and np.issubdtype(numbers.dtype, np.integer)
     # By sorting: for millions of seeds `np.unique` takes a minute.
-    if not is_whole or np.any(np.diff(np.sort(numbers)) == 0) or numbers.min() < 0 or numbers.max() >= 2**31:
-        raise ValueError(f"seeds must be different whole numbers in [0, 2**31); got {seeds!r}")
+    if not is_right or np.any(np.diff(np.sort(numbers)) == 0) or numbers.min() < 0 or numbers.max() >= 2**31:
+        raise ValueError(f"seeds must be different whole numbers in [0, 2**31); got {shown(given)}")
     return numbers.astype(np.int32)
+
+
+def check_options(width: int | None, **flags: bool) -> int | None:
+    """Checks arguments of how runs are computed, and returns the width as a number of Python.
+
+    Args:
+        width: runs at the same time on each device.
+        flags: arguments that are true or false.
+
+    Raises:
+        ValueError: one is of another kind.
+    """
+    for name, value in flags.items():
+        check_flag(name, value)
+    return None if width is None else check_count("width", width)
 
 
 def run(
@@ -428,6 +445,7 @@ def run(
         DataError: the data set cannot be read.
     """
     started = time.perf_counter()
+    width = check_options(width, training=training, progress=progress)
     console = errors() if progress else None
     run_seeds = check_seeds(seeds)
     setup = set_up(config, data, recipe, trains=training, runs=len(run_seeds))

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from d2djax import files, journal, machine, repeat, results
-from d2djax.axes import Choice, LogUniform, Range, check_name, check_range, is_whole
+from d2djax.axes import Choice, LogUniform, Range, check_ranges, corners, is_whole, lay_out
+from d2djax.axes import values_of as axes_of
+from d2djax.checks import check_count
 from d2djax.config import Config
 from d2djax.data import Dataset
 from d2djax.design import Design, make_design
@@ -21,7 +23,7 @@ from d2djax.federated import Recipe
 from d2djax.identity import identify
 from d2djax.objectives import OBJECTIVES, check_objectives, labelled, num_aggregations, values_of
 from d2djax.progress import Tally, errors, live
-from d2djax.runs import TAKES_PART, Setup, check_kinds, check_seeds, set_up
+from d2djax.runs import TAKES_PART, Setup, check_kinds, check_options, check_seeds, set_up
 from d2djax.sweeps import stages_of
 
 if TYPE_CHECKING:
@@ -33,8 +35,6 @@ def _distribution(name: str, values: Range) -> optuna.distributions.BaseDistribu
     """A range as Optuna has it; whole numbers for a setting that is whole."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-    check_name(name)
-    check_range(name, values)
     if isinstance(values, Choice):
         return CategoricalDistribution(values.values)
     is_log = isinstance(values, LogUniform)
@@ -45,10 +45,8 @@ def _distribution(name: str, values: Range) -> optuna.distributions.BaseDistribu
 
 def _space_of(ranges: Mapping[str, Range]) -> dict[str, optuna.distributions.BaseDistribution]:
     """Each setting that is sought."""
-    space = {name: _distribution(name, values) for name, values in ranges.items()}
-    if not space:
-        raise ValueError("ranges must name at least one setting")
-    return space
+    check_ranges(ranges)
+    return {name: _distribution(name, values) for name, values in ranges.items()}
 
 
 def _ask(study: optuna.Study, space: Mapping[str, Any], count: int, seed: int, done: int) -> list[Any]:
@@ -64,16 +62,6 @@ def _ask(study: optuna.Study, space: Mapping[str, Any], count: int, seed: int, d
             n_startup_trials=max(10, count),
         )
         return [study.ask(dict(space)) for _ in range(count)]
-
-
-def _examples(ranges: Mapping[str, Range]) -> dict[str, list[Any]]:
-    """Values of each range: all of a choice, the lowest of the others."""
-    lowest = {
-        name: np.ceil(one.low) if is_whole(name) else one.low
-        for name, one in ranges.items()
-        if not isinstance(one, Choice)
-    }
-    return {name: list(one.values) if isinstance(one, Choice) else [lowest[name]] for name, one in ranges.items()}
 
 
 def _evaluate(design: Design, objectives: Sequence[str], tally: Tally, width: int | None) -> dict[str, np.ndarray]:
@@ -164,10 +152,11 @@ def search(
             search or something else is in `out`, or another process works there; one line says which.
         OSError: the results cannot be written; what was written stays.
     """
-    space = _space_of(ranges or {})
+    ranges = {} if ranges is None else ranges
+    space = _space_of(ranges)
     names, run_seeds = check_objectives(objectives, space), check_seeds(seeds).tolist()
-    if batch < 1 or trials < 1:
-        raise ValueError(f"trials and batch must be at least 1; got {trials} and {batch}")
+    trials, batch = check_count("trials", trials), check_count("batch", batch)
+    sampler_seed, width = check_count("sampler_seed", sampler_seed, 0), check_options(width, progress=progress)
     config = Config() if config is None else config
     check_kinds(config, data, recipe)
     if policy not in config.policies:
@@ -177,10 +166,11 @@ def search(
     files.check_own(folder, "search", journal.NAMES)
     given = replace(config, policies=(policy,))
     needs_model = trains or "energy" in names
-    runs = min(batch, trials) * len(run_seeds)
-    examples = _examples(ranges or {})
+    examples, runs = axes_of(corners(ranges)), min(batch, trials) * len(run_seeds)
     setup = set_up(given, data, recipe, trains=trains, needs_model=needs_model, axes=examples, runs=runs)
-    about = _identity(setup, ranges or {}, names, run_seeds, trains) | {"sampler_seed": sampler_seed}
+    # No trial of a range that leads out of what a setting may be, after hours.
+    lay_out(setup.config, corners(ranges))
+    about = _identity(setup, ranges, names, run_seeds, trains) | {"sampler_seed": sampler_seed}
     console, before = errors() if progress else None, (setup,)
     with journal.held(folder), live(console) as show:
         study = journal.open_study(folder, [OBJECTIVES[name].direction for name in names], about)
@@ -192,7 +182,7 @@ def search(
         if left:
             # After the check that `out` is its own, and before the work: one that was stopped is repeated, too.
             grown = journal.note_steps(study, batch, bool(new), trials > done)
-            options = _options(ranges or {}, there + new, grown) | {"objective": list(names), "policy": policy}
+            options = _options(ranges, there + new, grown) | {"objective": list(names), "policy": policy}
             options |= {"trials": max(trials, done), "batch": batch, "sampler_seed": sampler_seed}
             repeat.leave(folder, repeat.text_of("search", options, config, list(space), data=data, recipe=recipe))
         whole = max(trials, done) * len(run_seeds)

@@ -14,13 +14,14 @@ from rich.console import Console
 
 from d2djax import files, layout, locks, repeat, results
 from d2djax.axes import Point
+from d2djax.checks import is_whole, shown
 from d2djax.chunks import Chunks, prepare
 from d2djax.config import Config
 from d2djax.data import Dataset
 from d2djax.design import Design, lay_out_store, make_design, manifest_of
 from d2djax.federated import Recipe
 from d2djax.progress import Stage, Tally, announcer, errors, live, plural
-from d2djax.runs import Setup
+from d2djax.runs import Setup, check_options
 
 if TYPE_CHECKING:
     import xarray
@@ -28,8 +29,12 @@ if TYPE_CHECKING:
 
 def _check_shard(shard: tuple[int, int] | None) -> tuple[int, int]:
     """A shard counted from 0."""
-    number, count = shard or (1, 1)
-    if not 1 <= number <= count:
+    if shard is None:
+        return 0, 1
+    if not isinstance(shard, Sequence) or len(shard) != 2 or not all(map(is_whole, shard)):
+        raise ValueError(f"shard must be two whole numbers, such as (1, 4); got {shown(shard)}")
+    number, count = map(int, shard)
+    if not 1 <= number <= count < 2**31:
         raise ValueError(f"shard must be a number from 1 to the count of shards; got {number}/{count}")
     return number - 1, count
 
@@ -78,11 +83,12 @@ def sweep(
         DataError: the data set cannot be read.
         OSError: the results cannot be written; what was written stays.
     """
-    part = _check_shard(shard)
+    part, width = _check_shard(shard), check_options(width, training=training, progress=progress)
+    folder = files.check_folder(out)
     console = errors() if progress else None
     design = make_design(config, axes, seeds, data, recipe, training)
     wanted = lay_out_store(design, manifest_of(design), part[1])
-    path = files.expand(out).resolve() / files.STORE
+    path = folder / files.STORE
     fill = partial(_fill, design, width, console if jax.process_index() == 0 else None)
     text = file_text or _file_text(design, config or Config(), data, recipe)
     if jax.process_index() == 0:

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
+from d2djax.checks import check_links, check_shape, check_values, is_traced
 from d2djax.config import Config
 from d2djax.messages import Exchange
-from d2djax.points import cell_starts, sum_before
+from d2djax.points import cell_starts, check_counts, sum_before
 from d2djax.rng import Stream, at
 
 
@@ -71,6 +73,18 @@ def _offset_in_class(links: Array, received: Array) -> Array:
     return jnp.matmul(before.astype(jnp.int32), received)
 
 
+def _check_sent(counts: Array, links: Array, received: Array) -> None:
+    """Outside `jit`: whole numbers of points move, and no device sends more of a class than it has."""
+    if is_traced(counts) or is_traced(links) or is_traced(received):
+        return
+    whole = lambda values: (values >= 0) & (values == np.floor(values))  # noqa: E731
+    check_values("received", received, "whole numbers, 0 or more", whole)
+    held, sent = np.asarray(counts), np.zeros(counts.shape, np.int64)
+    np.add.at(sent, np.asarray(links), np.asarray(received, np.int64))
+    within = lambda values: values <= held  # noqa: E731
+    check_values("sum of received over the receivers of a device", sent, "at most its counts", within)
+
+
 def transfer(points: Array, counts: Array, links: Array, received: Array) -> Holding:
     """Moves whole points from transmitters to receivers; each point ends in exactly one place.
 
@@ -85,8 +99,16 @@ def transfer(points: Array, counts: Array, links: Array, received: Array) -> Hol
 
     Returns:
         The holding after the exchange.
+
+    Raises:
+        ValueError: shapes do not agree, or outside `jit` the counts do not add up to the points, or a device would
+            send more of a class than it has.
     """
     num_devices, total = counts.shape[0], points.shape[0]
+    check_links(links, num_devices)
+    check_shape("received", received, counts.shape, "[N, L]")
+    check_counts(counts, total)
+    _check_sent(counts, links, received)
     device = jnp.arange(num_devices, dtype=jnp.int32)
     start = cell_starts(counts)
     first = start[links] + _offset_in_class(links, received)
@@ -110,7 +132,12 @@ def pool(key: Array, points: Array, num_devices: int) -> Holding:
 
     Returns:
         A holding of P points for every device.
+
+    Raises:
+        ValueError: the points cannot be dealt in equal numbers.
     """
+    if num_devices < 1 or points.shape[0] % num_devices:
+        raise ValueError(f"num_devices must be a divisor of the {points.shape[0]} points; got {num_devices}")
     per_device = points.shape[0] // num_devices
     dealt = jax.random.permutation(at(key, Stream.POOL), points)
     start = per_device * jnp.arange(num_devices, dtype=jnp.int32)

@@ -6,14 +6,16 @@ import dataclasses
 import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+import jax
 import numpy as np
 
-from d2djax.config import Config, complete
+from d2djax.checks import is_number, is_traced, shown
+from d2djax.config import Config, complete, numbers_of
 
 RULES: dict[str, Callable[[Any], bool]] = {
     "positive": lambda value: value > 0,
@@ -54,35 +56,37 @@ def _plain(name: str, hint: Any, value: Any) -> Any:
         hint = next(part for part in get_args(hint) if part is not NoneType)
     if get_origin(hint) is tuple:
         if not isinstance(value, (tuple, list)):
-            raise ValueError(f"{name} must be a tuple; got {value!r}")
+            raise ValueError(f"{name} must be a tuple; got {shown(value)}")
         kinds = get_args(hint)
         if Ellipsis not in kinds and len(value) != len(kinds):
-            raise ValueError(f"{name} must have {len(kinds)} entries; got {value!r}")
+            raise ValueError(f"{name} must have {len(kinds)} entries; got {shown(value)}")
         return tuple(_plain(name, kinds[0], entry) for entry in value)
     if get_origin(hint) is Literal:
-        if value not in get_args(hint):
-            raise ValueError(f"{name} must be one of {', '.join(get_args(hint))}; got {value!r}")
+        if not isinstance(value, str) or value not in get_args(hint):
+            raise ValueError(f"{name} must be one of {', '.join(get_args(hint))}; got {shown(value)}")
         return value
     if hint is str:
         if not isinstance(value, (str, os.PathLike)):
-            raise ValueError(f"{name} must be a text; got {value!r}")
+            raise ValueError(f"{name} must be a text; got {shown(value)}")
         return os.fspath(value)
     return _plain_number(name, hint, value)
 
 
 def _plain_number(name: str, kind: type, value: Any) -> int | float:
     """A finite number that float32 can hold, whole if `kind` is int."""
-    if isinstance(value, (bool, str)) or np.ndim(value) or not np.issubdtype(np.asarray(value).dtype, np.number):
-        raise ValueError(f"{name} must be a number; got {value!r}")
-    if not math.isfinite(value):
-        raise ValueError(f"{name} must be a finite number; got {value!r}")
+    if not is_number(value):
+        raise ValueError(f"{name} must be a number; got {shown(value)}")
+    # From here on a number of Python: those of JAX compare in 32 bits.
+    value = value if isinstance(value, int) else value.item() if hasattr(value, "item") else float(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{name} must be a finite number; got {shown(value)}")
     if kind is int:
         if value != int(value) or abs(value) >= 2**31:
-            raise ValueError(f"{name} must be a whole number below 2**31; got {value!r}")
+            raise ValueError(f"{name} must be a whole number below 2**31; got {shown(value)}")
         return int(value)
     limits = np.finfo(np.float32)
-    if value != 0 and not limits.tiny <= abs(value) <= limits.max:
-        raise ValueError(f"{name} must be a number that single precision holds; got {value!r}")
+    if value != 0 and not float(limits.tiny) <= abs(value) <= float(limits.max):
+        raise ValueError(f"{name} must be a number that single precision holds; got {shown(value)}")
     return float(value)
 
 
@@ -113,8 +117,6 @@ def _rules_between(config: Config) -> list[tuple[str, bool, str]]:
         ("num_sensitive_classes", config.num_sensitive_classes <= config.num_classes, classes),
         ("num_stragglers", config.num_stragglers <= config.num_devices, devices),
         (larger, points < 2**31, f"smaller: all devices would hold {points:,} points, which 32 bits cannot number"),
-        *_rules_of_the_channel(config),
-        *_rules_of_the_reward(config),
         ("min_snr", config.min_snr <= 18, "at most 18 dB, the largest of the data set"),
         ("policies", len(config.policies) > 0, "at least one policy"),
         ("policies", len(set(config.policies)) == len(config.policies), "without repeats"),
@@ -200,6 +202,29 @@ def validate(config: Config) -> Config:
     Raises:
         ValueError: one line that names the field, the rule and the value.
     """
+    if not isinstance(config, Config):
+        raise ValueError(f"config must be a Config, such as Config(num_devices=10); got {shown(config)}")
+    return _checked(config)
+
+
+def check_settings(config: Config, ties: bool = True) -> None:
+    """Checks a config as `validate` does, where numbers may be traced, which are passed over.
+
+    Args:
+        config: any config.
+        ties: also rules between settings; a network of one's own has its own classes and points.
+
+    Raises:
+        ValueError: one line that names the field, the rule and the value.
+    """
+    if not isinstance(config, Config):
+        raise ValueError(f"config must be a Config, such as Config(num_devices=10); got {shown(config)}")
+    unknown = {name for name in numbers_of(config) if any(map(is_traced, jax.tree.leaves(getattr(config, name))))}
+    _checked(dataclasses.replace(config, **{name: getattr(Config, name) for name in unknown}), unknown, ties)
+
+
+def _checked(config: Config, besides: Collection[str] = (), ties: bool = True) -> Config:
+    """The completed config, whose fields keep their rules, but for some."""
     hints = _hints().items()
     config = complete(Config(**{name: _plain(name, hint, getattr(config, name)) for name, hint in hints}))
     for item in dataclasses.fields(config):
@@ -207,7 +232,10 @@ def validate(config: Config) -> Config:
         entries = value if isinstance(value, tuple) else (value,)
         if rule and value is not None and not all(keeps(rule, entry) for entry in entries):
             raise ValueError(f"{item.name} must be {rule}; got {value!r}")
-    for name, holds, rule in _rules_between(config):
-        if not holds:
+    rules = _rules_between(config) if ties else []
+    if ties and not besides:
+        rules += _rules_of_the_channel(config) + _rules_of_the_reward(config)
+    for name, holds, rule in rules:
+        if not holds and name not in besides:
             raise ValueError(f"{name} must be {rule}; got {getattr(config, name)!r}")
     return config

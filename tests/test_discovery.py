@@ -288,7 +288,7 @@ def test_no_key_is_used_twice(tiny_config):
 
 
 def test_record_that_does_not_divide_the_episodes_is_refused(found, tiny_config):
-    with pytest.raises(ValueError, match="record_every must be a divisor of num_episodes=60; got 7"):
+    with pytest.raises(ValueError, match="record_every must be a divisor of num_episodes, 60; got 7"):
         discover(run_key(0), found[0], replace(tiny_config, record_every=7))
 
 

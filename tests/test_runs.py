@@ -508,10 +508,10 @@ def nothing_compiles(monkeypatch):
         ([2**31], "different whole numbers"),
         ([0.5, 1], "whole numbers"),
         # Seeds 0 and 1 once: the text has two characters.
-        ("30", "seeds must be a count or whole numbers; got '30'"),
-        (b"30", "seeds must be a count or whole numbers"),
-        (2.0, "seeds must be a count or whole numbers; got 2.0"),
-        (None, "seeds must be a count or whole numbers; got None"),
+        ("30", "seeds must be a count or a list of whole numbers; got '30'"),
+        (b"30", "seeds must be a count or a list of whole numbers"),
+        (2.0, "seeds must be a count or a list of whole numbers; got 2.0"),
+        (None, "seeds must be a count or a list of whole numbers; got None"),
     ],
 )
 def test_bad_seeds_are_refused(only_none, tiny_dataset, seeds, message, nothing_compiles):

@@ -219,7 +219,7 @@ def test_a_search_in_which_all_diverge_has_no_best(seek, tmp_path):
         ({"ranges": {"gama": Uniform(0, 1)}}, "did you mean 'gamma'"),
         ({"ranges": {"gamma": Uniform(1, 0)}}, "axis gamma must go from a number to a larger one"),
         ({"ranges": {"gamma": LogUniform(0, 1)}}, "axis gamma must begin above 0"),
-        ({"trials": 0}, "trials and batch must be at least 1; got 0 and 6"),
+        ({"trials": 0}, "trials must be at least 1; got 0"),
         ({"policy": "nearest"}, "policy must be one of config.policies, none, uniform, rl; got 'nearest'"),
         ({"seeds": 0}, "seeds must be at least 1"),
     ],
