@@ -24,6 +24,7 @@ from d2djax.discovery import discover
 from d2djax.federated import Learning, Recipe, train
 from d2djax.network import Network, make_network
 from d2djax.points import Points, assign, split
+from d2djax.policies import candidates_of
 from d2djax.rng import run_key
 from d2djax.runs import Setup, set_up
 from d2djax.simulation import Graphs, Sizes, exchange_and_train, find_graphs, moves, sizes_of
@@ -87,7 +88,8 @@ def _discovery(shared: None, item: Item, static: None) -> tuple[Network, Any, An
 
 def _graphs(shared: None, item: Item, sizes: Sizes) -> Graphs:
     key = run_key(item["seed"])
-    return find_graphs(key, make_network(key, item["config"]), item["config"], sizes)
+    config = item["config"]
+    return find_graphs(key, make_network(key, config), config, sizes, candidates_of(config, {}))
 
 
 def _dealt(points: Points, item: Item, static: None) -> tuple[jax.Array, Holding]:

@@ -89,8 +89,10 @@ def _alone(design: Design) -> Contestant:
     configs = stack_configs([design.axes.configs[point] for point in points])
     items = {"seed": design.seeds[places], "config": configs}
     items["network"] = map_runs(runs.network_of, None, items)
-    sizes = setup.sizes
-    return Contestant(ALONE, lambda: map_runs(runs.graphs_of, None, items, sizes), len(design), compiles=True)
+    items["learners"] = {}
+    return Contestant(
+        ALONE, lambda: map_runs(runs.graphs_of, None, items, setup.of_graphs), len(design), compiles=True
+    )
 
 
 def contestants(sizes: Sizes) -> tuple[list[Contestant], Config, Dataset]:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from d2djax.discovery import Discovery, discover
     from d2djax.federated import Recipe
     from d2djax.network import Network, make_network
+    from d2djax.policies.check import check_policy
+    from d2djax.policies.per_device import per_device
     from d2djax.runs import run
     from d2djax.simulation import Result, simulate
     from d2djax.sweeps import sweep
@@ -27,9 +29,11 @@ __all__ = [
     "Recipe",
     "Result",
     "Uniform",
+    "check_policy",
     "discover",
     "load",
     "make_network",
+    "per_device",
     "random_points",
     "run",
     "simulate",
@@ -43,6 +47,7 @@ _PLACES = {
     **dict.fromkeys(("Dataset", "load"), "data"),
     **dict.fromkeys(("Discovery", "discover"), "discovery"),
     **dict.fromkeys(("Network", "make_network"), "network"),
+    **{"check_policy": "policies.check", "per_device": "policies.per_device"},
     **dict.fromkeys(("Result", "simulate"), "simulation"),
     **{"Config": "config", "Recipe": "federated", "run": "runs", "sweep": "sweeps", "validate": "validation"},
 }

@@ -15,6 +15,8 @@ import numpy as np
 
 from d2djax.checks import check_count, cut, is_number, shown
 from d2djax.config import Config
+from d2djax.policies import is_whole as numbers_are_whole
+from d2djax.policies import numbers_of, plain_number, with_numbers
 from d2djax.validation import validate
 
 Point = Mapping[str, Any]
@@ -73,8 +75,12 @@ def _drawn(value: float, is_whole: bool) -> float:
     return math.floor(value + 0.5) if is_whole else float(value)
 
 
-def check_ranges(ranges: Mapping[str, Range]) -> None:
+def check_ranges(ranges: Mapping[str, Range], own: Mapping[str, Any] = {}) -> None:
     """Checks the names and limits of ranges.
+
+    Args:
+        ranges: by the names of settings.
+        own: policies of one's own that learn, by name; their numbers may have ranges.
 
     Raises:
         ValueError: one line with the setting, the rule and the values.
@@ -82,11 +88,11 @@ def check_ranges(ranges: Mapping[str, Range]) -> None:
     if not isinstance(ranges, Mapping) or not ranges:
         raise ValueError(f"ranges must name at least one setting, such as gamma; got {shown(ranges)}")
     for name, values in ranges.items():
-        check_name(name)
-        _check_range(name, values)
+        check_name(name, own)
+        _check_range(name, values, own)
 
 
-def _check_range(name: str, values: Range) -> None:
+def _check_range(name: str, values: Range, own: Mapping[str, Any]) -> None:
     if isinstance(values, Choice):
         if not isinstance(values.values, tuple | list):
             raise ValueError(f"axis {name} must be a Choice of a tuple of values; got {shown(values)}")
@@ -95,7 +101,7 @@ def _check_range(name: str, values: Range) -> None:
         return
     if not isinstance(values, Uniform | LogUniform):
         raise ValueError(f"axis {name} must be a Uniform, LogUniform or Choice; got {shown(values)}")
-    if isinstance(getattr(Config, name), str | tuple):
+    if isinstance(getattr(Config, name, None), str | tuple):
         raise ValueError(f"axis {name} must be a Choice, as it is no number; got {shown(values)}")
     if not is_number(values.low) or not is_number(values.high):
         raise ValueError(f"axis {name} must go from a number to a larger one; got {shown(values)}")
@@ -103,12 +109,16 @@ def _check_range(name: str, values: Range) -> None:
         raise ValueError(f"axis {name} must go from a number to a larger one; got {values}")
     if isinstance(values, LogUniform) and values.low <= 0:
         raise ValueError(f"axis {name} must begin above 0 to be drawn by its logarithm; got {values}")
-    if is_whole(name) and math.ceil(values.low) > math.floor(values.high):
+    if is_whole(name, own) and math.ceil(values.low) > math.floor(values.high):
         raise ValueError(f"axis {name} must have a whole number between its limits; got {values}")
 
 
-def check_name(name: str) -> None:
-    """Checks that a setting can be an axis.
+def check_name(name: str, own: Mapping[str, Any] = {}) -> None:
+    """Checks that a setting can be an axis, or a number of a policy of one's own, such as `ucb.width`.
+
+    Args:
+        name: of the axis.
+        own: policies of one's own that learn, by name.
 
     Raises:
         ValueError: there is no such setting, or its values have results of different kinds.
@@ -116,6 +126,7 @@ def check_name(name: str) -> None:
     names = [item.name for item in dataclasses.fields(Config)]
     if not isinstance(name, str):
         raise ValueError(f"axis {shown(name)} must be the name of a setting")
+    names += [f"{policy}.{number}" for policy, rule in own.items() for number in numbers_of(rule)]
     if name not in names:
         close = difflib.get_close_matches(name, names, n=1)
         raise ValueError(f"axis {name!r} must be a setting{f'; did you mean {close[0]!r}?' if close else ''}")
@@ -123,13 +134,16 @@ def check_name(name: str) -> None:
         raise ValueError(f"{name} cannot be an axis; use one sweep for each value")
 
 
-def random_points(ranges: Mapping[str, Range], count: int, seed: int = 0) -> list[dict[str, Any]]:
+def random_points(
+    ranges: Mapping[str, Range], count: int, seed: int = 0, own: Mapping[str, Any] = {}
+) -> list[dict[str, Any]]:
     """Draws points at random; the first points of a larger count are those of a smaller one.
 
     Args:
         ranges: `Uniform`, `LogUniform` or `Choice` of each setting.
         count: points.
         seed: of the draws.
+        own: policies of one's own, by name, whose numbers may be drawn.
 
     Returns:
         The points.
@@ -138,27 +152,30 @@ def random_points(ranges: Mapping[str, Range], count: int, seed: int = 0) -> lis
         ValueError: a name is no setting, a range is empty or the count is under 1.
     """
     count, seed = check_count("count of points", count), check_count("seed", seed, 0, 2**63 - 1)
-    check_ranges(ranges)
+    check_ranges(ranges, own)
     return [
-        {name: values.draw(rng, is_whole(name)) for name, values in ranges.items()}
+        {name: values.draw(rng, is_whole(name, own)) for name, values in ranges.items()}
         for rng in (np.random.default_rng((seed, number)) for number in range(count))
     ]
 
 
-def corners(ranges: Mapping[str, Range]) -> list[dict[str, Any]]:
+def corners(ranges: Mapping[str, Range], own: Mapping[str, Any] = {}) -> list[dict[str, Any]]:
     """Points that a search may come to: the first values of all ranges, and every other end of each with them."""
     ends: dict[str, list[Any]] = {}
     for name, one in ranges.items():
         if isinstance(one, Choice):
             ends[name] = list(one.values)
         else:
-            ends[name] = [math.ceil(one.low), math.floor(one.high)] if is_whole(name) else [one.low, one.high]
+            ends[name] = [math.ceil(one.low), math.floor(one.high)] if is_whole(name, own) else [one.low, one.high]
     first = {name: values[0] for name, values in ends.items()}
     return [first] + [first | {name: value} for name, values in ends.items() for value in values[1:]]
 
 
-def is_whole(name: str) -> bool:
-    """Whether a setting is a whole number."""
+def is_whole(name: str, own: Mapping[str, Any] = {}) -> bool:
+    """Whether a setting, or a number of a policy of one's own, is a whole number."""
+    policy, _, number = name.partition(".")
+    if number:
+        return policy in own and numbers_are_whole(numbers_of(own[policy])[number])
     return isinstance(getattr(Config, name), int)
 
 
@@ -170,19 +187,24 @@ class Axes:
         dims: length of each dimension, by name: those of a grid, or `point`.
         coordinates: dimension and values of each setting that differs.
         configs: config of each point, the last dimension running fastest.
+        learners: policies of one's own that learn, by name, with their numbers at each point.
     """
 
     dims: dict[str, int]
     coordinates: dict[str, tuple[str, list[Any]]]
     configs: tuple[Config, ...]
+    learners: tuple[dict[str, Any], ...]
 
 
-def lay_out(config: Config, axes: Mapping[str, Sequence[Any]] | Sequence[Point]) -> Axes:
+def lay_out(
+    config: Config, axes: Mapping[str, Sequence[Any]] | Sequence[Point], own: Mapping[str, Any] = {}
+) -> Axes:
     """Checks every point of a sweep before anything is computed.
 
     Args:
         config: what the points have in common.
         axes: values of each setting, which make a grid, or a list of points; empty: the config alone.
+        own: policies of one's own that learn, by name; their numbers can be axes.
 
     Returns:
         The points.
@@ -205,16 +227,16 @@ def lay_out(config: Config, axes: Mapping[str, Sequence[Any]] | Sequence[Point])
         dims = {"point": len(points)}
         coordinates = {name: ("point", [point[name] for point in points]) for name in names}
     for name in coordinates:
-        check_name(name)
-    configs = tuple(_at_point(config, point) for point in points)
+        check_name(name, own)
+    found = [_at_point(config, own, point) for point in points]
     # As validated: what is a number of NumPy here would be another one in the store.
     for name, (dim, given) in coordinates.items():
         if dim == "point":
-            coordinates[name] = (dim, [getattr(one, name) for one in configs])
+            coordinates[name] = (dim, [one.values[name] for one in found])
         else:
-            plain = {repr(point[name]): getattr(one, name) for point, one in zip(points, configs, strict=True)}
+            plain = {repr(point[name]): one.values[name] for point, one in zip(points, found, strict=True)}
             coordinates[name] = (dim, _different(name, [plain[repr(value)] for value in given]))
-    return Axes(dims, coordinates, configs)
+    return Axes(dims, coordinates, tuple(one.config for one in found), tuple(one.learners for one in found))
 
 
 def values_of(axes: Mapping[str, Sequence[Any]] | Sequence[Point]) -> dict[str, list[Any]]:
@@ -247,9 +269,28 @@ def _different(name: str, values: list[Any]) -> list[Any]:
     return values
 
 
-def _at_point(config: Config, point: Point) -> Config:
+@dataclass(frozen=True)
+class _Checked:
+    """A point after its checks: its config, its policies, and the plain value of each setting that differs."""
+
+    config: Config
+    learners: dict[str, Any]
+    values: dict[str, Any]
+
+
+def _at_point(config: Config, own: Mapping[str, Any], point: Point) -> _Checked:
     try:
-        return validate(replace(config, **point))
+        numbers: dict[str, dict[str, Any]] = {}
+        for name in point:
+            policy, _, number = name.partition(".")
+            if number:
+                plain = plain_number(name, numbers_of(own[policy])[number], point[name])
+                numbers.setdefault(policy, {})[number] = plain
+        config = validate(replace(config, **{name: value for name, value in point.items() if "." not in name}))
+        values = {name: getattr(config, name) for name in point if "." not in name}
+        values |= {f"{policy}.{name}": one for policy, those in numbers.items() for name, one in those.items()}
+        learners = {name: with_numbers(rule, numbers.get(name, {})) for name, rule in own.items()}
+        return _Checked(config, learners, {name: values[name] for name in point})
     except ValueError as error:
         where = ", ".join(f"{name}={cut(str(value), 20)}" for name, value in point.items())
         raise ValueError(f"at {where}: {error}" if where else str(error)) from None

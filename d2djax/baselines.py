@@ -1,4 +1,4 @@
-"""Other ways to choose the graph, each with the signature of `discover`."""
+"""Graph rules: ways to choose the graph without learning, `(key, network, config) -> links`, [S, N] int32."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ import jax.numpy as jnp
 from jax import Array
 
 from d2djax.config import Config, complete
-from d2djax.discovery import Discovery
 from d2djax.episode import Scene, play, set_scene
 from d2djax.network import Network
 from d2djax.rng import Stream, at, uniform_integer
 
 
-def none(key: Array, network: Network, config: Config) -> Discovery:
+def none(key: Array, network: Network, config: Config) -> Array:
     """No exchange: every device keeps to itself (Section IV-B, baseline i)."""
     num_states, num_devices, _ = network.outage.shape
-    return Discovery(jnp.broadcast_to(jnp.arange(num_devices, dtype=jnp.int32), (num_states, num_devices)))
+    return jnp.broadcast_to(jnp.arange(num_devices, dtype=jnp.int32), (num_states, num_devices))
 
 
 def _uniform_links(key: Array, num_devices: int) -> Array:
@@ -25,18 +24,18 @@ def _uniform_links(key: Array, num_devices: int) -> Array:
     return other + (other >= jnp.arange(num_devices))
 
 
-def uniform(key: Array, network: Network, config: Config) -> Discovery:
+def uniform(key: Array, network: Network, config: Config) -> Array:
     """Every device draws its transmitter uniformly among the others (Section IV-B, baseline ii)."""
     num_states, num_devices, _ = network.outage.shape
     draw = lambda state: _uniform_links(at(key, Stream.BASELINE, state), num_devices)  # noqa: E731
     # One state after the other: XLA compiles a few draws sooner than those of all states at once.
-    return Discovery(jax.lax.map(draw, jnp.arange(num_states)))
+    return jax.lax.map(draw, jnp.arange(num_states))
 
 
-def nearest(key: Array, network: Network, config: Config) -> Discovery:
+def nearest(key: Array, network: Network, config: Config) -> Array:
     """Every device takes the transmitter that it hears best: largest `W`, ties to the smallest index."""
     itself = jnp.eye(network.rss.shape[-1], dtype=bool)[None]
-    return Discovery(jnp.argmax(jnp.where(itself, -1.0, network.rss), axis=-1).astype(jnp.int32))
+    return jnp.argmax(jnp.where(itself, -1.0, network.rss), axis=-1).astype(jnp.int32)
 
 
 def _ascend(scene: Scene, state: Array, start: Array, config: Config) -> tuple[Array, Array]:
@@ -56,7 +55,7 @@ def _ascend(scene: Scene, state: Array, start: Array, config: Config) -> tuple[A
     return links, total(links)
 
 
-def best_response(key: Array, network: Network, config: Config) -> Discovery:
+def best_response(key: Array, network: Network, config: Config) -> Array:
     """A centralised search for the graph of largest summed reward: coordinate ascent with restarts.
 
     In each state, `best_response_sweeps` passes over all devices from each of `best_response_restarts`
@@ -69,7 +68,7 @@ def best_response(key: Array, network: Network, config: Config) -> Discovery:
         config: the reward's weights and the two sizes of the search.
 
     Returns:
-        Links [S, N]; no buffer, no history.
+        Links [S, N].
     """
     config = complete(config)
     scene = set_scene(network, config)
@@ -86,4 +85,4 @@ def best_response(key: Array, network: Network, config: Config) -> Discovery:
         links, reward = jax.lax.map(one_start, jnp.arange(config.best_response_restarts))
         return links[jnp.argmax(reward)]
 
-    return Discovery(jax.lax.map(one_state, jnp.arange(num_states)))
+    return jax.lax.map(one_state, jnp.arange(num_states))

@@ -180,5 +180,7 @@ def _to_compare(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[dic
     if "model" in both[0]["axes"]:
         # The network of the first point.
         for one in both:
-            one["recipe"] = {name: part for name, part in one["recipe"].items() if name in ("client", "server")}
+            one["recipe"] = {
+                name: part for name, part in one["recipe"].items() if name in ("client", "server", "policies")
+            }
     return both

@@ -18,7 +18,8 @@ from d2djax.data import Dataset
 from d2djax.federated import Recipe
 from d2djax.identity import digest, identify
 from d2djax.points import windows_per_key
-from d2djax.runs import TAKES_PART, Setup, check_seeds, compute, fill_in, result_shapes, set_up
+from d2djax.policies import learners_in, learners_of
+from d2djax.runs import TAKES_PART, Setup, check_seeds, compute, fill_in, result_shapes, set_up, stack
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,9 @@ class Design:
         """Values and attributes of every dimension within a run: all that occur at any point."""
         found: dict[str, tuple[np.ndarray, dict[str, str]]] = {}
         for setup in self.setups:
-            for name, (values, attributes) in results.coordinates(setup.config, setup.dataset).items():
+            for name, (values, attributes) in results.coordinates(
+                setup.config, setup.candidates, setup.dataset
+            ).items():
                 is_text = values.dtype == object
                 before = found.get(name, (values, attributes))[0]
                 found[name] = (values if is_text else np.union1d(before, values), attributes)
@@ -79,13 +82,21 @@ class Design:
             if rows.size == 0:
                 continue
             configs = stack_configs([self.axes.configs[point] for point in points[rows]])
+            learners = stack([learners_of(self.axes.learners[point]) for point in points[rows]])
             shown = stages(setup, rows.size)
             graphs, learning = compute(
-                setup, configs, self.seeds[runs[rows]], shown, trains=self.trains, width=width, announce=announce
+                setup,
+                configs,
+                learners,
+                self.seeds[runs[rows]],
+                shown,
+                trains=self.trains,
+                width=width,
+                announce=announce,
             )
             # The one traced number that is read here; the bits of all uploads may pass what 32 bits hold.
             config = replace(setup.config, num_stragglers=np.asarray(configs.num_stragglers, np.int64))
-            part = results.variables(config, graphs, learning, setup.sizes.num_parameters)
+            part = results.variables(config, setup.candidates, graphs, learning, setup.sizes.num_parameters)
             self._put(found, part, rows, points.size, setup)
         return found
 
@@ -93,7 +104,7 @@ class Design:
         self, found: dict, part: dict[str, results.Variable], rows: np.ndarray, size: int, setup: Setup
     ) -> None:
         """Puts variables of one program's runs where they belong among all of a chunk."""
-        own = results.coordinates(setup.config, setup.dataset)
+        own = results.coordinates(setup.config, setup.candidates, setup.dataset)
         for name, (dims, values, attributes) in part.items():
             if name not in found:
                 shape = (size, *(len(self.coordinates[dim][0]) for dim in dims[1:]))
@@ -119,7 +130,8 @@ def make_design(
     """Checks all of a sweep and gets its data, if no setup in `like` has it; all else as of `sweep`."""
     run_seeds = check_seeds(seeds)
     config = fill_in(config, data, recipe, trains=trains, axes=values_of(axes))
-    laid = lay_out(config, axes)
+    own = {} if recipe is None else recipe.policies
+    laid = lay_out(config, axes, learners_in(own))
     groups = by_program(laid.configs)
     setups: list[Setup] = []
     for numbers in groups:
@@ -170,9 +182,10 @@ def lay_out_store(design: Design, manifest: dict[str, Any], shards: int = 1) -> 
     found: dict[str, Any] = {}
     for number, setup in enumerate(design.setups):
         first = design.axes.configs[int(np.flatnonzero(design.program == number)[0])]
-        graphs, learning = result_shapes(setup, stack_configs([first]), design.trains)
+        learners = stack([setup.learners])
+        graphs, learning = result_shapes(setup, stack_configs([first]), learners, design.trains)
         zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), (graphs, learning))
-        found |= results.variables(setup.config, zeros[0], zeros[1], setup.sizes.num_parameters)
+        found |= results.variables(setup.config, setup.candidates, zeros[0], zeros[1], setup.sizes.num_parameters)
     coordinates = {name: (dim, _values(values), {}) for name, (dim, values) in design.axes.coordinates.items()}
     coordinates["run"] = ("run", design.seeds, {"long_name": "seed"})
     # Runs that do not train have no rounds.

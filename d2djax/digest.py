@@ -140,14 +140,16 @@ def curves(points: Points) -> dict[str, Any]:
         length = one.sizes[along[0]]
         places = np.unique(np.linspace(0, length - 1, min(length, MOST_PLACES)).round().astype(int))
         samples, bounds = points.samples(name).isel({along[0]: places}), bounds_of(name)
+        # Policies that do not learn have no curve.
+        has_curve = samples.notnull().any([dim for dim in samples.dims if dim != "policy"]).values
+        kept = np.flatnonzero(has_curve if has_curve.any() else ~has_curve)
+        names, drawn = _policies(points, name, ""), samples.isel(policy=kept).transpose("run", "at", ...)
         found[name] = {
             "label": _label(one),
             "along": "local steps" if along[0] == "round" else "episodes",
             "x": plain(one[along[0]].values[places]),
-            "policies": _policies(points, name, "rl"),
-            "values": plain(
-                np.moveaxis(np.stack(limits(samples.transpose("run", "at", ...).values, bounds)), 0, 2)
-            ),
+            "policies": [names[place] for place in kept],
+            "values": plain(np.moveaxis(np.stack(limits(drawn.values, bounds)), 0, 2)),
         }
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ from d2djax import policy
 from d2djax.channel import draw_state
 from d2djax.config import Config, complete, initial_value
 from d2djax.episode import Outcome, play, set_scene
+from d2djax.information import feedback_of, known_of
 from d2djax.network import Network
 from d2djax.reward import mean_rewards, score_of
 from d2djax.rng import Stream, at
@@ -64,6 +66,22 @@ class Discovery:
     history: History | None = None
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Learned:
+    """What a policy ends with.
+
+    Attributes:
+        links: [S, N] int32, its best graph in each state.
+        memory: what its devices remember; any pytree.
+        history: learning curves.
+    """
+
+    links: Array
+    memory: Any
+    history: History
+
+
 def summarise(outcome: Outcome, links: Array, network: Network, config: Config) -> dict[str, Array]:
     """The scalars of one episode that the history averages, by name."""
     is_linked = links != jnp.arange(links.shape[0])
@@ -90,19 +108,31 @@ def summarise(outcome: Outcome, links: Array, network: Network, config: Config) 
     }
 
 
-def discover(key: Array, network: Network, config: Config) -> Discovery:
-    """Trains the policies of all devices for E episodes and returns the greedy graph of each state (Section III).
+def best_links(rule: Any, key: Array, memory: Any, num_states: int) -> Array:
+    """[S, N] int32: the graph that a policy ends with in each state.
 
-    An episode: the channel moves to its next state, every device draws its transmitter from its policy
-    (eq. 7), data is exchanged (Algorithm 1), and the reward of each device goes into its buffer.
+    Its `best`, if it has one; else the mode of its weights, ties to the smallest index.
+    """
+    if hasattr(rule, "best"):
+        return rule.best(memory)
+    mode = lambda state: jnp.argmax(rule.weights(key, memory, state), axis=-1).astype(jnp.int32)  # noqa: E731
+    return jax.lax.map(mode, jnp.arange(num_states))
+
+
+def learn(rule: Any, key: Array, network: Network, config: Config) -> Learned:
+    """Lets the devices of one network learn for E episodes with any policy (Section III).
+
+    An episode: the channel moves to its next state, every device draws its transmitter from its policy, data is
+    exchanged (Algorithm 1), and each device is told what its policy may know.
 
     Args:
+        rule: a policy: `information`, `init`, `weights`, `update` and, optionally, `best`.
         key: key of the run.
         network: the network.
-        config: `num_episodes` E, `record_every`, `temperature`, `initial_value` and the reward's weights.
+        config: `num_episodes` E, `record_every` and the reward's weights.
 
     Returns:
-        The greedy links [S, N], the buffers and the history.
+        The links that it ends with, its memory and the history.
 
     Raises:
         ValueError: a setting is out of its range, or the network has other states.
@@ -118,35 +148,54 @@ def discover(key: Array, network: Network, config: Config) -> Discovery:
     num_states, num_devices, _ = network.outage.shape
     if num_states != config.num_states:
         raise ValueError(f"num_states must be {num_states}, the states of the network; got {config.num_states}")
-    softmax = {
-        "initial_value": initial_value(config, network.counts.shape[-1]),
-        "temperature": config.temperature,
-    }
 
     def episode(carry, draw):
-        buffer, value, state = carry
-        drawn, uniform = draw
+        memory, state = carry
+        drawn, uniform, rule_key = draw
         state = jnp.where(drawn < 0, state, drawn)
-        links = policy.sample(uniform, policy.weights(value[state], config.temperature))
-        _, outcome = play(scene, state, links, config)
-        buffer = policy.update(buffer, state, links, outcome.rewards.total)
-        # Kept and renewed: no division of all the sums by all the tries in every episode.
-        return (buffer, policy.renew(value, buffer, state, links), state), (outcome, links)
+        links = policy.sample(uniform, rule.weights(rule_key, memory, state))
+        moved, outcome = play(scene, state, links, config)
+        memory = rule.update(memory, state, links, feedback_of(moved, outcome, rule.information))
+        return (memory, state), (outcome, links)
 
     def block(carry, first):
         # All draws of a block at once: the generator is a large part of an episode when called per episode.
         numbers = first + jnp.arange(config.record_every)
         uniform = jax.vmap(lambda e: jax.random.uniform(at(key, Stream.POLICY, e), (num_devices,)))(numbers)
         drawn = jax.vmap(lambda e: draw_state(key, e, config))(numbers)
-        carry, outcomes = jax.lax.scan(episode, carry, (drawn, uniform))
+        rule_keys = jax.vmap(lambda e: at(key, Stream.RULE, e + 1))(numbers)
+        carry, outcomes = jax.lax.scan(episode, carry, (drawn, uniform, rule_keys))
         # For the same reason: the sums over the devices of all these episodes together.
         curves = jax.vmap(lambda outcome, links: summarise(outcome, links, network, config))(*outcomes)
-        probability = policy.probabilities(carry[0], carry[2], **softmax)
+        weight = rule.weights(rule_keys[-1], *carry)
+        probability = weight / jnp.sum(weight, axis=-1, keepdims=True)
         entropy = jnp.mean(jnp.sum(jax.scipy.special.entr(probability), axis=-1))
         return carry, History(**jax.tree.map(jnp.mean, curves), entropy=entropy)
 
-    buffer = policy.empty_buffer(num_states, num_devices)
-    value = jnp.full(buffer.tries.shape, softmax["initial_value"], jnp.float32)
+    memory = rule.init(at(key, Stream.RULE), known_of(scene, rule.information), config)
     firsts = jnp.arange(0, config.num_episodes, config.record_every)
-    (buffer, _, _), history = jax.lax.scan(block, (buffer, value, jnp.int32(0)), firsts)
-    return Discovery(policy.greedy(buffer), buffer, history)
+    (memory, _), history = jax.lax.scan(block, (memory, jnp.int32(0)), firsts)
+    return Learned(best_links(rule, at(key, Stream.RULE), memory, num_states), memory, history)
+
+
+def boltzmann(config: Config, num_classes: int) -> policy.Boltzmann:
+    """The paper's policy with the settings of a config."""
+    return policy.Boltzmann(config.temperature, initial_value(config, num_classes))
+
+
+def discover(key: Array, network: Network, config: Config) -> Discovery:
+    """Trains the paper's policies for E episodes and returns the greedy graph of each state (Section III).
+
+    Args:
+        key: key of the run.
+        network: the network.
+        config: `num_episodes` E, `record_every`, `temperature`, `initial_value` and the reward's weights.
+
+    Returns:
+        The greedy links [S, N], the buffers and the history.
+
+    Raises:
+        ValueError: a setting is out of its range, or the network has other states.
+    """
+    found = learn(boltzmann(config, network.counts.shape[-1]), key, network, config)
+    return Discovery(found.links, found.memory.buffer, found.history)

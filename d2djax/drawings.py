@@ -11,7 +11,18 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from d2djax.config import Config
-from d2djax.looks import INTER_COLOUR, band, legend, looks_of, panels, policies_of, policy_lines, styled, told
+from d2djax.looks import (
+    INTER_COLOUR,
+    band,
+    learning,
+    legend,
+    looks_of,
+    panels,
+    policies_of,
+    policy_lines,
+    styled,
+    told,
+)
 from d2djax.results import counted
 from d2djax.statistics import bounds_of, cost_to_end_of_none, data_of, setting
 
@@ -104,16 +115,17 @@ def energy(*all_results: xarray.Dataset, ax: Any = None) -> Figure:
 def reliability(results: xarray.Dataset, *, ax: Any = None) -> Figure:
     """Success of the links and points asked for between clusters, while the policies learn (2g); two panels."""
     figure, ((upper,), (lower,)) = panels(ax, 2, 1, height=3.8, sharex=True)
-    episode, looks = results["episode"].values, looks_of(policies_of(results))
+    episode, looks, learns = results["episode"].values, looks_of(policies_of(results)), learning(results)
     for axes, name in ((upper, "outage"), (lower, "requested_inter")):
         final = counted(results, f"graph_{name}").mean("state")
-        learned = counted(results, f"discovery_{name}").transpose("run", "episode").values
-        drawn = {"rl, while it learns": (learned, {"color": looks["rl"]["color"]})}
-        for policy in (one for one in ("uniform", "nearest", "rl") if one in looks):
+        learned, drawn = counted(results, f"discovery_{name}").transpose("policy", "run", "episode"), {}
+        for policy in learns:
+            curve = learned.sel(policy=policy).values
+            drawn[f"{policy}, while it learns"] = (curve, {"color": looks[policy]["color"]})
+        for policy in (one for one in ("uniform", "nearest", *learns) if one in looks):
             level = final.sel(policy=policy).transpose("run").values[:, None] * np.ones(len(episode))
-            is_rl = policy == "rl"
-            look = looks[policy] | ({"linestyle": (0, (1, 1))} if is_rl else {})
-            drawn["rl, final graph" if is_rl else policy] = (level, look)
+            look = looks[policy] | ({"linestyle": (0, (1, 1))} if policy in learns else {})
+            drawn[f"{policy}, final graph" if policy in learns else policy] = (level, look)
         for label, (samples, look) in drawn.items():
             shown = 1 - samples if name == "outage" else samples
             band(axes, episode, shown, bounds=bounds_of(name), label=label, **look)
@@ -127,18 +139,21 @@ def reliability(results: xarray.Dataset, *, ax: Any = None) -> Figure:
 
 @styled
 def regret(results: xarray.Dataset, *, ax: Any = None) -> Figure:
-    """What rl falls short of the best response, over the episodes."""
+    """What the policies that learn fall short of the best response, over the episodes."""
     figure, ((axes,),) = panels(ax, height=2.9)
-    looks = looks_of(policies_of(results))
+    looks, learns = looks_of(policies_of(results)), learning(results)
     reward = counted(results, "graph_reward").mean("state")
     best = reward.sel(policy="best_response")
-    short = (best - counted(results, "discovery_reward")).transpose("run", "episode").values
-    look = {"color": looks["rl"]["color"], "label": "rl, while it learns"}
-    # On a logarithmic axis, where no interval may reach 0.
-    band(axes, results["episode"].values, short, bounds=(np.nanmin(short) / 2, np.inf), **look)
-    for policy in (one for one in ("uniform", "nearest", "rl") if one in looks):
+    for policy in learns:
+        short = best - counted(results, "discovery_reward").sel(policy=policy)
+        short = short.transpose("run", "episode").values
+        look = {"color": looks[policy]["color"], "label": f"{policy}, while it learns"}
+        # On a logarithmic axis, where no interval may reach 0.
+        band(axes, results["episode"].values, short, bounds=(np.nanmin(short) / 2, np.inf), **look)
+    for policy in (one for one in ("uniform", "nearest", *learns) if one in looks):
         level = float((best - reward.sel(policy=policy)).mean())
-        name, style = ("rl, final graph", "--") if policy == "rl" else (policy, looks[policy]["linestyle"])
+        is_learned, style = policy in learns, looks[policy]["linestyle"]
+        name, style = (f"{policy}, final graph", "--") if is_learned else (policy, style)
         axes.axhline(level, color=looks[policy]["color"], linestyle=style, linewidth=1, label=name)
     axes.set(yscale="log", xlabel="episodes", ylabel="reward below the best response")
     legend(figure, axes, ax is None, title=told(results.sizes["run"]), title_fontsize="small")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from d2djax.config import Config
 from d2djax.evaluation import Evaluation, cross_entropies, evaluate
 from d2djax.models import Parameters, first_parameters, is_switched
 from d2djax.points import Points, inputs
+from d2djax.policies import check_own
 from d2djax.rng import Stream, at, run_key
 from d2djax.sampling import minibatch, participants
 from d2djax.transfer import Holding
@@ -28,7 +29,7 @@ OptimizerFactory = Callable[[Any], optax.GradientTransformation]
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is trained and how; part of the compiled program.
+    """All code of one's own that takes part in a run; each part has the paper's as its default.
 
     Attributes:
         model: a Flax network from [B, ...] to logits [B, L]; none: the one that the config names. One whose
@@ -38,6 +39,8 @@ class Recipe:
             begins anew after every aggregation. FedSGD steps with it at the server, where the state stays.
         server: makes the server's optimiser from `server_learning_rate`, which then sees global minus average
             as its gradient (`optax.adam` is FedAdam); none: the average becomes the global model, as in the paper.
+        policies: ways to choose the graph by name, beside those that the config names: policies that learn (see
+            `d2djax.discovery.learn`), or functions `(key, network, config) -> links`, [S, N] int32.
 
     Raises:
         ValueError: a field is not of its kind.
@@ -47,6 +50,7 @@ class Recipe:
     model: Any = None
     client: OptimizerFactory = optax.sgd
     server: OptimizerFactory | None = None
+    policies: Mapping[str, Any] = field(default_factory=dict, hash=False, compare=False)
 
     def __post_init__(self) -> None:
         """Checks the fields."""
@@ -58,6 +62,7 @@ class Recipe:
                     f"recipe.{name} must make an optimiser from a step size, such as optax.adam or "
                     f"lambda rate: optax.adam(rate, b1=0.8); got {shown(make)}"
                 )
+        check_own(self.policies)
 
 
 def check_optimisers(recipe: Recipe, shape: tuple[int, ...]) -> None:

@@ -21,6 +21,7 @@ from d2djax import machine
 from d2djax.config import Config
 from d2djax.fingerprint import PACKAGE, Survey, fingerprint
 from d2djax.models import first_parameters
+from d2djax.policies import is_learner, numbers_of, without_numbers
 from d2djax.rng import run_key
 
 # Told beside an identity, without being part of it. The commit is one of them: the fingerprints of the code say
@@ -125,8 +126,20 @@ def parameters_of(model: Any, shape: Sequence[int]) -> dict[str, str]:
     }
 
 
-def _recipe(recipe: Any, shape: Sequence[int]) -> dict[str, Any]:
-    found: dict[str, Any] = {one.name: describe(getattr(recipe, one.name)) for one in dataclasses.fields(recipe)}
+def _policy(name: str, rule: Any, axes: Collection[str]) -> dict[str, Any] | None:
+    """A policy of one's own; of its numbers, those that differ between points do not count."""
+    if not is_learner(rule):
+        return describe(rule)
+    numbers = {number: np.asarray(value) for number, value in numbers_of(rule).items()}
+    told = {number: value.item() if value.ndim == 0 else fingerprint(value) for number, value in numbers.items()}
+    told = {number: value for number, value in told.items() if f"{name}.{number}" not in axes}
+    return (describe(without_numbers(rule)) or {}) | {"numbers": told}
+
+
+def _recipe(recipe: Any, shape: Sequence[int], axes: Collection[str]) -> dict[str, Any]:
+    parts = [one.name for one in dataclasses.fields(recipe) if one.name != "policies"]
+    found: dict[str, Any] = {name: describe(getattr(recipe, name)) for name in parts}
+    found["policies"] = {name: _policy(name, rule, axes) for name, rule in recipe.policies.items()}
     return found | {"parameters": {} if recipe.model is None else parameters_of(recipe.model, shape)}
 
 
@@ -210,7 +223,7 @@ def identify(
         "seeds": [int(seed) for seed in seeds],
         "training": trains,
         "data": _data(datasets, trains),
-        "recipe": _recipe(recipe, datasets[0].shape),
+        "recipe": _recipe(recipe, datasets[0].shape, axes),
         "code": survey.by_module(),
         "versions": _versions(own.packages),
         "jax": _jax_settings(),

@@ -107,6 +107,15 @@ def policies_of(values: xarray.DataArray | xarray.Dataset) -> list[str]:
     return [str(name) for name in values["policy"].values]
 
 
+def learning(results: xarray.Dataset) -> list[str]:
+    """Names of the policies of results that learn: those that have learning curves."""
+    if "discovery_reward" not in results:
+        return []
+    curves = results["discovery_reward"]
+    has_curve = curves.notnull().any([dim for dim in curves.dims if dim != "policy"])
+    return [str(name) for name in results["policy"].values[has_curve.values]]
+
+
 def told(runs: int) -> str:
     """What the bands of a picture are, in words."""
     if runs == 1:

@@ -20,6 +20,7 @@ from d2djax.looks import (
     INSIDE_COLOUR,
     INTER_COLOUR,
     band,
+    learning,
     legend,
     looks_of,
     panels,
@@ -140,7 +141,7 @@ def over_setting(results: xarray.Dataset, variable: str, axis: str, *, ax: Axes 
 
 @styled
 def reward_curve(results: xarray.Dataset, *, ax: Axes | None = None) -> Figure:
-    """Mean reward while rl learns, and the mean reward of the graphs that each policy ends with.
+    """Mean reward while policies learn, and the mean reward of the graphs that each policy ends with.
 
     Args:
         results: of `run`, or one point of a `sweep`.
@@ -150,14 +151,18 @@ def reward_curve(results: xarray.Dataset, *, ax: Axes | None = None) -> Figure:
     figure, ((axes,),) = panels(ax, height=2.9)
     looks, episode = looks_of(policies_of(results)), results["episode"].values
     bounds = bounds_of("discovery_reward")
-    learned = counted(results, "discovery_reward").transpose("run", "episode").values
-    band(axes, episode, learned, bounds=bounds, color=looks["rl"]["color"], label="rl, while it learns")
+    learned, learns = counted(results, "discovery_reward"), learning(results)
+    for policy in learns:
+        samples = learned.sel(policy=policy).transpose("run", "episode").values
+        band(
+            axes, episode, samples, bounds=bounds, color=looks[policy]["color"], label=f"{policy}, while it learns"
+        )
     levels = counted(results, "graph_reward")
     for policy, look in looks.items():
         level = levels.sel(policy=policy).mean().item()
         # Pooled points move over no graph.
         if np.isfinite(level):
-            label, dash = ("rl, final graph", "--") if policy == "rl" else (policy, look["linestyle"])
+            label, dash = (f"{policy}, final graph", "--") if policy in learns else (policy, look["linestyle"])
             axes.axhline(level, color=look["color"], linestyle=dash, linewidth=1, label=label)
     axes.set(xlabel="episodes", ylabel="mean total reward of the devices")
     legend(figure, axes, ax is None, 3, title=told(results.sizes["run"]), title_fontsize="small")
@@ -210,7 +215,7 @@ def _arrow(start: np.ndarray, end: np.ndarray, crosses: bool, points_per_metre: 
 def graph(
     results: xarray.Dataset,
     *,
-    policy: str = "rl",
+    policy: str | None = None,
     run: int = 0,
     state: int | None = None,
     ax: Axes | None = None,
@@ -219,7 +224,7 @@ def graph(
 
     Args:
         results: of `run`, or one point of a `sweep`.
-        policy: whose graph.
+        policy: whose graph; none: that of the first policy that learns, or of the first one if none does.
         run: position of the run.
         state: channel state; none: the state in which the exchange happened.
         ax: where to draw, in the user's style; none: a figure of our own.
@@ -232,6 +237,7 @@ def graph(
         ValueError: there is no such policy, or the results are those of several points.
     """
     results = _one_point(results)
+    policy = _shown(results) if policy is None else policy
     if policy not in policies_of(results):
         raise ValueError(f"policy must be one of {', '.join(policies_of(results))}; got {policy!r}")
     one = results.isel(run=run)
@@ -269,9 +275,14 @@ def graph(
     return figure
 
 
-def map_of(results: xarray.Dataset, policy: str = "rl", run: int = 0) -> str:
+def _shown(results: xarray.Dataset) -> str:
+    """The policy whose graph is drawn where none is named."""
+    return [*learning(results), *policies_of(results)][0]
+
+
+def map_of(results: xarray.Dataset, policy: str | None = None, run: int = 0) -> str:
     """The numbers of `graph`, as CSV: each device, its place, its cluster and its transmitter."""
-    one = results.isel(run=run)
+    one, policy = results.isel(run=run), _shown(results) if policy is None else policy
     links = one["links"].sel(policy=policy).isel(state=int(one["exchange_state"])).values
     places = one["position"].transpose("device", "axis").values
     rows = [
@@ -289,10 +300,10 @@ def save_figures(results: xarray.Dataset, folder: Path) -> list[Path]:
     """Saves as PNG the figures that a run has data for, and beside each the numbers that it shows as CSV.
 
     Returns:
-        Paths of `accuracy.png` and, where rl ran, `graph.png` and `reward.png`.
+        Paths of `accuracy.png` and, where a policy learns, `graph.png` and `reward.png`.
     """
     figures = {"accuracy": accuracy_curves(results)}
-    if "rl" in policies_of(results):
+    if learning(results):
         figures |= {"graph": graph(results), "reward": reward_curve(results)}
     paths = []
     for name, figure in figures.items():

@@ -207,3 +207,50 @@ def greedy(buffer: Buffer) -> Array:
 
     # One state after another, in the memory of one.
     return jax.lax.map(of_state, buffer)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Memory:
+    """What the devices remember under the paper's policy.
+
+    Attributes:
+        buffer: [S, N, N] sums and tries.
+        value: [S, N, N] float32, their quotients, kept so that no episode divides all sums by all tries.
+    """
+
+    buffer: Buffer
+    value: Array
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Boltzmann:
+    """The paper's policy, eq. 7: a softmax over the mean rewards of the links, one buffer for each device.
+
+    Attributes:
+        temperature: divides the values; 1 is the paper.
+        initial_value: value of a link that was never tried; above every reward, it makes the devices try all links.
+    """
+
+    temperature: Any = 1.0
+    initial_value: Any = 0.0
+    information = "own"
+
+    def init(self, key: Array, known: Any, config: Any) -> Memory:
+        """An empty buffer."""
+        buffer = empty_buffer(known.num_states, known.num_devices)
+        return Memory(buffer, jnp.full(buffer.tries.shape, self.initial_value, jnp.float32))
+
+    def weights(self, key: Array, memory: Memory, state: Array) -> Array:
+        """[N, N] float32: the softmax, unnormalised; the largest of a row is 1."""
+        return weights(memory.value[state], self.temperature)
+
+    def update(self, memory: Memory, state: Array, links: Array, feedback: Any) -> Memory:
+        """Adds each device's reward to the link that earned it."""
+        buffer = update(memory.buffer, state, links, feedback.reward)
+        return Memory(buffer, renew(memory.value, buffer, state, links))
+
+    def best(self, memory: Memory) -> Array:
+        """[S, N] int32: the largest mean reward among the links that were tried."""
+        return greedy(memory.buffer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,8 @@ from d2djax.energy import uploads
 
 if TYPE_CHECKING:
     import xarray
+
+    from d2djax.policies import Candidate
 
 # name: (unit, meaning)
 _LEARNING = {
@@ -48,6 +51,7 @@ MISSING = {
     "exchange_energy": "NaN for pooled, whose points move by no exchange",
     **{name: "NaN in round 0, before the first minibatch" for name in ("train_loss", "drift")},
     **{f"graph_{name}": "NaN for pooled, which has no graph" for name in _WORTH},
+    **{f"discovery_{name}": "NaN for policies that do not learn" for name in (*_WORTH, "entropy")},
 }
 ROUND = "local steps taken; 0: the first model, before training"
 _ENTROPY = {"entropy": ("nat", "mean entropy of the policies")}
@@ -62,14 +66,18 @@ def manifest(identity: dict[str, Any], machine: dict[str, Any], seconds: float) 
     }
 
 
+Candidates = Mapping[str, "Candidate"]
 Variable = tuple[tuple[str, ...], np.ndarray, dict[str, str]]
 
 
-def variables(config: Config, graphs: Any, learning: Any, num_parameters: int | None) -> dict[str, Variable]:
+def variables(
+    config: Config, candidates: Candidates, graphs: Any, learning: Any, num_parameters: int | None
+) -> dict[str, Variable]:
     """Every variable of a batch of runs.
 
     Args:
         config: the validated config.
+        candidates: the policies, in their order.
         graphs: `simulation.Graphs` with a leading run axis.
         learning: `federated.Learning`, fields [R, M, rounds]; none for runs that did not train.
         num_parameters: numbers in the model; none: no model is named, and uploads are left out.
@@ -111,13 +119,13 @@ def variables(config: Config, graphs: Any, learning: Any, num_parameters: int | 
     if graphs.history is not None:
         for name, (unit, meaning) in (_WORTH | _ENTROPY).items():
             values = getattr(graphs.history, name)
-            found[f"discovery_{name}"] = (("run", "episode"), values, unit, f"{meaning}, while rl learns")
+            found[f"discovery_{name}"] = ((*per_policy, "episode"), values, unit, f"{meaning}, while they learn")
     numbers: dict[str, Variable] = {
         name: (dims, np.asarray(values), {"units": unit, "long_name": meaning} | _missing(name))
         for name, (dims, values, unit, meaning) in found.items()
     }
     about = {"units": "1", "long_name": STATUS}
-    return {"status": (per_policy, _status(config.policies, numbers, len(graphs.state)), about)} | numbers
+    return {"status": (per_policy, _status(candidates, numbers, len(graphs.state)), about)} | numbers
 
 
 def _missing(name: str) -> dict[str, str]:
@@ -131,32 +139,28 @@ def kind_of(name: str) -> int:
     return ENERGY if name.endswith("_energy") else GRAPH
 
 
-def _is_missing(name: str, values: np.ndarray, policies: tuple[str, ...]) -> np.ndarray:
+def _is_missing(name: str, values: np.ndarray, candidates: Candidates) -> np.ndarray:
     """Where a number is missing on purpose, see `MISSING`; bool in the shape of the values."""
-    found = np.zeros(values.shape, bool)
-    if name in ("train_loss", "drift"):
-        found[..., 0] = np.isnan(values[..., 0])
-    elif name in MISSING and "pooled" in policies:
-        number = policies.index("pooled")
-        found[:, number] = np.isnan(values[:, number])
-    return found
+    if name not in MISSING:
+        return np.zeros(values.shape, bool)
+    if name in _LEARNING:
+        return np.isnan(values) & (np.arange(values.shape[-1]) == 0)
+    is_curve = name.startswith("discovery_")
+    lacks = np.array([not (one.learns if is_curve else one.has_graph) for one in candidates.values()])
+    return np.isnan(values) & lacks.reshape(-1, *(1,) * (values.ndim - 2))
 
 
-def _status(policies: tuple[str, ...], numbers: dict[str, Variable], runs: int) -> np.ndarray:
+def _status(candidates: Candidates, numbers: dict[str, Variable], runs: int) -> np.ndarray:
     """[run, policy] int8: which kinds of numbers of a run are not finite, see `STATUS`."""
-    status = np.zeros((runs, len(policies)), np.int8)
+    status = np.zeros((runs, len(candidates)), np.int8)
     for name, (dims, values, _) in numbers.items():
         if values.dtype.kind != "f":
             continue
-        bad = ~np.isfinite(values) & ~_is_missing(name, values, policies)
+        bad = ~np.isfinite(values) & ~_is_missing(name, values, candidates)
         within = tuple(place for place, dim in enumerate(dims) if dim not in ("run", "policy"))
         bad = np.asarray(bad.any(within))
-        if "policy" in dims:
-            status |= kind_of(name) * bad.astype(np.int8)
-        else:
-            # Learning curves are those of rl; all else without a policy is shared by all.
-            whose = [policy == "rl" or "episode" not in dims for policy in policies]
-            status |= kind_of(name) * (bad[:, None] & whose).astype(np.int8)
+        # What has no policy is shared by all.
+        status |= kind_of(name) * (bad if "policy" in dims else bad[:, None]).astype(np.int8)
     return status
 
 
@@ -182,26 +186,27 @@ def counted(dataset: xarray.Dataset, name: str) -> xarray.DataArray:
         # No graph, no energy of its exchange and no training on it.
         is_bad = (dataset["status"].astype(int) & (kind | GRAPH)) > 0
         if "policy" in is_bad.dims and "policy" not in values.dims:
-            is_rl = "episode" in values.dims and "rl" in is_bad["policy"].values
-            is_bad = is_bad.sel(policy="rl", drop=True) if is_rl else is_bad.all("policy")
+            is_bad = is_bad.all("policy")
         is_number = is_number & ~is_bad
     return values.astype(float).where(is_number).transpose(*values.dims)
 
 
-def coordinates(config: Config, dataset: Dataset | Description) -> dict[str, tuple[np.ndarray, dict[str, str]]]:
-    """Values and attributes of every dimension within a run, by name; `episode` only where `rl` runs."""
+def coordinates(
+    config: Config, candidates: Candidates, dataset: Dataset | Description
+) -> dict[str, tuple[np.ndarray, dict[str, str]]]:
+    """Values and attributes of every dimension within a run, by name; `episode` only where a policy learns."""
     # Strings of any length: zarr keeps those of fixed length in a way that may change.
     text = lambda names: np.array(names, dtype=object)  # noqa: E731
     stride = config.aggregation_interval * config.evaluate_every
     found = {
-        "policy": (text(config.policies), {}),
+        "policy": (text(list(candidates)), {}),
         "round": (np.arange(0, config.num_steps + 1, stride), {"units": "local step", "long_name": ROUND}),
         "state": (np.arange(config.num_states), {"long_name": "channel state"}),
         "device": (np.arange(config.num_devices), {}),
         "class": (text(dataset.class_names), {}),
         "axis": (text(("x", "y")), {}),
     }
-    if "rl" in config.policies:
+    if any(one.learns for one in candidates.values()):
         episodes = np.arange(config.record_every, config.num_episodes + 1, config.record_every)
         found["episode"] = (episodes, {"units": "episode"})
     return found
@@ -209,6 +214,7 @@ def coordinates(config: Config, dataset: Dataset | Description) -> dict[str, tup
 
 def label(
     config: Config,
+    candidates: Candidates,
     seeds: np.ndarray,
     dataset: Dataset | Description,
     graphs: Any,
@@ -220,6 +226,7 @@ def label(
 
     Args:
         config: the validated config.
+        candidates: the policies, in their order.
         seeds: [R] int, coordinates of `run`.
         dataset: names the classes.
         graphs: see `variables`, as the next two.
@@ -233,10 +240,13 @@ def label(
     import xarray
 
     named = {"run": ("run", seeds, {"long_name": "seed"})} | {
-        name: (name, values, attributes) for name, (values, attributes) in coordinates(config, dataset).items()
+        name: (name, values, attributes)
+        for name, (values, attributes) in coordinates(config, candidates, dataset).items()
     }
     attributes = {"title": f"d2djax run on {dataset.name}", "manifest": json.dumps(about, sort_keys=True)}
-    return xarray.Dataset(variables(config, graphs, learning, num_parameters), coords=named, attrs=attributes)
+    return xarray.Dataset(
+        variables(config, candidates, graphs, learning, num_parameters), coords=named, attrs=attributes
+    )
 
 
 def last_number(values: np.ndarray) -> np.ndarray:
@@ -295,11 +305,18 @@ def read(path: str | os.PathLike[str]) -> xarray.Dataset:
 
 
 def _renamed(found: xarray.Dataset, path: str | os.PathLike[str]) -> xarray.Dataset:
-    """Results of before 0.2 under their present names: `policy` was called `method` then."""
+    """Results of before 0.2 as they are now: `policy` was called `method`, and learning curves were those of rl."""
     if "method" not in found.dims:
         return found
     warnings.warn(f"{path}: written before d2djax 0.2; its dimension 'method' is read as 'policy'", stacklevel=3)
     about = json.loads(found.attrs.get("manifest", "{}"))
     if "methods" in about.get("config", {}):
         about["config"]["policies"] = about["config"].pop("methods")
-    return found.rename(method="policy").assign_attrs(manifest=json.dumps(about, sort_keys=True))
+    found = found.rename(method="policy").assign_attrs(manifest=json.dumps(about, sort_keys=True))
+    learns = found["policy"] == "rl"
+    curves = {
+        name: values.where(learns).transpose(..., "policy", "episode").assign_attrs(values.attrs)
+        for name, values in found.items()
+        if str(name).startswith("discovery_")
+    }
+    return found.assign(curves)

@@ -32,6 +32,7 @@ class Stream(IntEnum):
     POOL = 12
     STRAGGLER = 13
     DROPOUT = 14
+    RULE = 15
 
 
 def run_key(seed: int | Array) -> Array:

@@ -24,6 +24,7 @@ from d2djax.memory import check_memory
 from d2djax.models import check_model, count_parameters
 from d2djax.network import Network, make_network
 from d2djax.points import Points, arrange, bits_per_point, check_classes, check_fits, windows_per_key
+from d2djax.policies import Candidate, candidates_of, learners_of
 from d2djax.program import Kind, Plan, kind_of
 from d2djax.progress import Stage, announcer, errors, stage
 from d2djax.rng import run_key
@@ -66,6 +67,26 @@ class Setup:
     dataset: Dataset | Description
     points: Points | None
     recipe: Recipe
+
+    @cached_property
+    def candidates(self) -> dict[str, Candidate]:
+        """The policies that are compared, by name."""
+        return candidates_of(self.config, self.recipe.policies)
+
+    @cached_property
+    def learners(self) -> dict[str, Any]:
+        """Those of one's own that learn; of their numbers, those that differ between runs do not count."""
+        return learners_of(self.recipe.policies)
+
+    @property
+    def of_graphs(self) -> tuple[Sizes, tuple]:
+        """What the programs of the graphs are compiled for, see `graphs_of`."""
+        return self.sizes, tuple(self.candidates.items())
+
+    @property
+    def of_learning(self) -> Recipe:
+        """What the programs of training are compiled for: the recipe without its policies."""
+        return replace(self.recipe, policies={})
 
     @cached_property
     def sizes(self) -> Sizes:
@@ -241,10 +262,12 @@ def network_of(shared: None, item: dict[str, Any], static: None) -> Network:
     return make_network(run_key(item["seed"]), item["config"])
 
 
-def graphs_of(shared: None, item: dict[str, Any], sizes: Sizes) -> tuple[Graphs, Move]:
+def graphs_of(shared: None, item: dict[str, Any], static: tuple[Sizes, tuple]) -> tuple[Graphs, Move]:
     """The graphs of one run, without its network, which is there already, and what moves, for `map_runs`."""
-    graphs = find_graphs(run_key(item["seed"]), item["network"], item["config"], sizes)
-    return replace(graphs, network=None), moves(graphs, item["config"].policies)
+    sizes, candidates = static[0], dict(static[1])
+    network, learners = item["network"], item["learners"]
+    graphs = find_graphs(run_key(item["seed"]), network, item["config"], sizes, candidates, learners)
+    return replace(graphs, network=None), moves(graphs, candidates)
 
 
 def learning_of(points: Points, item: dict[str, Any], recipe: Recipe) -> Learning:
@@ -252,8 +275,13 @@ def learning_of(points: Points, item: dict[str, Any], recipe: Recipe) -> Learnin
     return exchange_and_train(run_key(item["seed"]), item["move"], item["config"], points, recipe)
 
 
+def stack(trees: Sequence[Any]) -> Any:
+    """Trees of arrays of equal structure as one, whose arrays have a leading axis."""
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
+
+
 # Where all code begins that makes numbers of a config, seeds and data.
-TAKES_PART = (arrange, network_of, graphs_of, learning_of, results.variables)
+TAKES_PART = (arrange, candidates_of, network_of, graphs_of, learning_of, results.variables)
 
 
 def _distinct(items: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -280,17 +308,22 @@ def _numbers(config: Config, names: Collection[str], wanted: bool) -> list[Any]:
 
 
 def result_shapes(
-    setup: Setup, configs: Config, trains: bool = True, each: Callable[[Kind], None] = lambda kind: None
+    setup: Setup,
+    configs: Config,
+    learners: Mapping[str, Any],
+    trains: bool = True,
+    each: Callable[[Kind], None] = lambda kind: None,
 ) -> tuple[Graphs, Learning | None]:
     """What `compute` returns for as many runs as `configs` has, as shapes; nothing is computed or compiled.
 
     Args:
-        setup: see `compute`, as the next two.
+        setup: see `compute`, as the next three.
         configs: see there.
+        learners: see there.
         trains: see there.
         each: called with the kind of each program that `compute` needs, in its order.
     """
-    size, num_policies = len(jax.tree.leaves(configs)[0]), len(setup.config.policies)
+    size, num_policies = len(jax.tree.leaves(configs)[0]), len(setup.candidates)
     item: dict[str, Any] = {"seed": np.zeros(size, np.int32), "config": configs}
 
     def rows(tree: Any, *leading: int) -> Any:
@@ -302,19 +335,21 @@ def result_shapes(
         return program.result_shapes(kind)
 
     network = result(network_of, None, item, None)
-    found, moved = result(graphs_of, None, item | {"network": rows(network, size)}, setup.sizes)
+    before = {"network": rows(network, size), "learners": learners}
+    found, moved = result(graphs_of, None, item | before, setup.of_graphs)
     graphs = replace(found, network=network)
     if not trains:
         return rows(graphs, size), None
     # A policy of a run is an item of its own.
     move = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((size, *leaf.shape[1:]), leaf.dtype), moved)
-    learning = result(learning_of, setup.points, item | {"move": move}, setup.recipe)
+    learning = result(learning_of, setup.points, item | {"move": move}, setup.of_learning)
     return rows(graphs, size), rows(learning, size, num_policies)
 
 
 def compute(
     setup: Setup,
     configs: Config,
+    learners: Mapping[str, Any],
     seeds: np.ndarray,
     stages: Callable[[str], Stage],
     *,
@@ -330,6 +365,7 @@ def compute(
     Args:
         setup: what they share.
         configs: the config of each, fields [U].
+        learners: policies of one's own that learn, by name, with the numbers of each run, fields [U, ...].
         seeds: [U] int32.
         stages: gives a stage of the work that is shown, by its name.
         trains: they train; otherwise they end with the graphs.
@@ -346,7 +382,7 @@ def compute(
         program.start(kind, width)
 
     # All programs at once, the later ones while the first runs.
-    result_shapes(setup, configs, trains, each=begin)
+    result_shapes(setup, configs, learners, trains, each=begin)
     numbers = partial(_numbers, configs)
     runs = {"seed": seeds, "config": configs}
 
@@ -356,18 +392,18 @@ def compute(
 
     matters = (seeds, numbers(GRAPH_NUMBERS | TRAINING_NUMBERS, False))
     networks = once("network", network_of, None, runs, None, matters)
-    sizes = setup.sizes
-    matters = (seeds, numbers(TRAINING_NUMBERS - GRAPH_NUMBERS, False))
-    graphs, move = once("discovery", graphs_of, None, runs | {"network": networks}, sizes, matters)
+    matters = (seeds, numbers(TRAINING_NUMBERS - GRAPH_NUMBERS, False), learners)
+    before = {"network": networks, "learners": learners}
+    graphs, move = once("discovery", graphs_of, None, runs | before, setup.of_graphs, matters)
     graphs = replace(graphs, network=networks)
     if not trains:
         return graphs, None
     # One unit of training is one policy of one run: all policies of all runs share one program.
-    num_policies = len(setup.config.policies)
+    num_policies = len(setup.candidates)
     move = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), move)
     units = jax.tree.map(lambda leaf: np.repeat(leaf, num_policies, axis=0), runs) | {"move": move}
     matters = (units["seed"], move, _numbers(units["config"], TRAINING_NUMBERS, True))
-    learning = once("training", learning_of, setup.points, units, setup.recipe, matters)
+    learning = once("training", learning_of, setup.points, units, setup.of_learning, matters)
     return graphs, jax.tree.map(lambda leaf: leaf.reshape(-1, num_policies, *leaf.shape[1:]), learning)
 
 
@@ -454,10 +490,11 @@ def run(
         console.print(f"data: {dataset.name}, {dataset.num_points:,} points, {dataset.source}")
     configs = stack_configs([config] * len(run_seeds))
     shown_stages, announce = partial(partial, stage, console), announcer(console)
+    learners = stack([setup.learners] * len(run_seeds))
     graphs, learning = compute(
-        setup, configs, run_seeds, shown_stages, trains=training, width=width, announce=announce
+        setup, configs, learners, run_seeds, shown_stages, trains=training, width=width, announce=announce
     )
     about = identify([config], run_seeds, [dataset], setup.recipe, TAKES_PART, trains=training)
     manifest = results.manifest(about, machine.describe(), time.perf_counter() - started)
     num_parameters = setup.sizes.num_parameters
-    return results.label(config, run_seeds, dataset, graphs, learning, num_parameters, manifest)
+    return results.label(config, setup.candidates, run_seeds, dataset, graphs, learning, num_parameters, manifest)

@@ -22,6 +22,7 @@ from d2djax.design import Design, make_design
 from d2djax.federated import Recipe
 from d2djax.identity import identify
 from d2djax.objectives import OBJECTIVES, check_objectives, labelled, num_aggregations, values_of
+from d2djax.policies import learners_in
 from d2djax.progress import Tally, errors, live
 from d2djax.runs import TAKES_PART, Setup, check_kinds, check_options, check_seeds, set_up
 from d2djax.sweeps import stages_of
@@ -31,22 +32,24 @@ if TYPE_CHECKING:
     import xarray
 
 
-def _distribution(name: str, values: Range) -> optuna.distributions.BaseDistribution:
+def _distribution(name: str, values: Range, own: Mapping[str, Any]) -> optuna.distributions.BaseDistribution:
     """A range as Optuna has it; whole numbers for a setting that is whole."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     if isinstance(values, Choice):
         return CategoricalDistribution(values.values)
     is_log = isinstance(values, LogUniform)
-    if is_whole(name):
+    if is_whole(name, own):
         return IntDistribution(int(np.ceil(values.low)), int(np.floor(values.high)), log=is_log)
     return FloatDistribution(values.low, values.high, log=is_log)
 
 
-def _space_of(ranges: Mapping[str, Range]) -> dict[str, optuna.distributions.BaseDistribution]:
+def _space_of(
+    ranges: Mapping[str, Range], own: Mapping[str, Any]
+) -> dict[str, optuna.distributions.BaseDistribution]:
     """Each setting that is sought."""
-    check_ranges(ranges)
-    return {name: _distribution(name, values) for name, values in ranges.items()}
+    check_ranges(ranges, own)
+    return {name: _distribution(name, values, own) for name, values in ranges.items()}
 
 
 def _ask(study: optuna.Study, space: Mapping[str, Any], count: int, seed: int, done: int) -> list[Any]:
@@ -70,7 +73,7 @@ def _evaluate(design: Design, objectives: Sequence[str], tally: Tally, width: in
     computed = design.compute(points, runs, partial(stages_of, tally), width, lambda name, plan: None)
     tally.finish(len(design), int((computed["status"][1] > 0).sum()))
     uploads = np.array([num_aggregations(config) for config in design.axes.configs])[points]
-    (policy,) = design.axes.configs[0].policies
+    (policy,) = design.setups[0].candidates
     shape = (len(design.axes.configs), len(design.seeds))
     found = values_of(computed, policy, objectives, uploads)
     return {name: values.reshape(shape) for name, values in found.items()}
@@ -153,23 +156,28 @@ def search(
         OSError: the results cannot be written; what was written stays.
     """
     ranges = {} if ranges is None else ranges
-    space = _space_of(ranges)
-    names, run_seeds = check_objectives(objectives, space), check_seeds(seeds).tolist()
+    names, run_seeds = check_objectives(objectives), check_seeds(seeds).tolist()
     trials, batch = check_count("trials", trials), check_count("batch", batch)
     sampler_seed, width = check_count("sampler_seed", sampler_seed, 0), check_options(width, progress=progress)
     config = Config() if config is None else config
     check_kinds(config, data, recipe)
-    if policy not in config.policies:
-        raise ValueError(f"policy must be one of config.policies, {', '.join(config.policies)}; got {policy!r}")
-    trains = any(OBJECTIVES[name].needs_training for name in names)
+    policies = {} if recipe is None else recipe.policies
+    compared = (*config.policies, *policies)
+    if policy not in compared:
+        raise ValueError(f"policy must be one of {', '.join(compared)}; got {policy!r}")
+    given = replace(config, policies=tuple(name for name in config.policies if name == policy))
+    policies = {name: one for name, one in policies.items() if name == policy}
+    used = None if recipe is None else replace(recipe, policies=policies)
+    own, trains = learners_in(policies), any(OBJECTIVES[name].needs_training for name in names)
+    space = _space_of(ranges, own)
+    check_objectives(names, space)
     folder = files.check_folder(out)
     files.check_own(folder, "search", journal.NAMES)
-    given = replace(config, policies=(policy,))
     needs_model = trains or "energy" in names
-    examples, runs = axes_of(corners(ranges)), min(batch, trials) * len(run_seeds)
-    setup = set_up(given, data, recipe, trains=trains, needs_model=needs_model, axes=examples, runs=runs)
+    examples, runs = axes_of(corners(ranges, own)), min(batch, trials) * len(run_seeds)
+    setup = set_up(given, data, used, trains=trains, needs_model=needs_model, axes=examples, runs=runs)
     # No trial of a range that leads out of what a setting may be, after hours.
-    lay_out(setup.config, corners(ranges))
+    lay_out(setup.config, corners(ranges, own), own)
     about = _identity(setup, ranges, names, run_seeds, trains) | {"sampler_seed": sampler_seed}
     console, before = errors() if progress else None, (setup,)
     with journal.held(folder), live(console) as show:
@@ -191,7 +199,7 @@ def search(
         def compute(points: list[dict[str, Any]], seeds: list[int]) -> Iterator[dict[str, np.ndarray]]:
             """Values of each point for each seed, by objective."""
             nonlocal before
-            design = make_design(setup.config, points, seeds, data, recipe, trains, like=before)
+            design = make_design(setup.config, points, seeds, data, used, trains, like=before)
             before = (setup, *design.setups)
             found = _evaluate(design, names, tally, width)
             return ({name: values[number] for name, values in found.items()} for number in range(len(points)))
@@ -232,8 +240,10 @@ def _leave_best(
         return
     values = zip(study.user_attrs["objectives"], best.values, strict=True)
     named = ", ".join(f"{name} {value:.6g}" for name, value in values)
-    comment = f"It is trial {best.number} of a search, the best one: {named}."
-    own, found = repeat.seed_options(study.user_attrs["seeds"]), replace(config, **best.params)
+    numbers = [f"{name} = {value!r}" for name, value in best.params.items() if "." in name]
+    comment = f"It is trial {best.number} of a search, the best one: {'; '.join([named, *numbers])}."
+    own = repeat.seed_options(study.user_attrs["seeds"])
+    found = replace(config, **{name: value for name, value in best.params.items() if "." not in name})
     repeat.leave(folder, repeat.text_of("run", own, found, data=data, recipe=recipe, comment=comment), "best.toml")
 
 
@@ -260,10 +270,18 @@ def _identity(
     choices = [
         replace(setup.config, **{name: value})
         for name, values in ranges.items()
-        if isinstance(values, Choice)
+        if isinstance(values, Choice) and "." not in name
         for value in values.values
     ]
-    found = identify([setup.config, *choices], seeds, [setup.dataset], setup.recipe, TAKES_PART, trains=trains)
+    found = identify(
+        [setup.config, *choices],
+        seeds,
+        [setup.dataset],
+        setup.recipe,
+        TAKES_PART,
+        trains=trains,
+        axes=dict.fromkeys(ranges, ()),
+    )
     settings = {name: value for name, value in found.pop("config").items() if name not in ranges}
     del found["axes"], found["dimensions"]
     own = {"objectives": list(objectives), "ranges": {name: repr(one) for name, one in ranges.items()}}

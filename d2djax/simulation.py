@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
-from d2djax import baselines, energy
+from d2djax import energy
 from d2djax.channel import places
-from d2djax.config import Config, initial_value
-from d2djax.discovery import Discovery, History, discover, summarise
+from d2djax.config import Config
+from d2djax.discovery import History, Learned, learn, summarise
 from d2djax.episode import Scene, play, set_scene
 from d2djax.federated import Learning, Recipe, train
 from d2djax.models import count_parameters, make_model
 from d2djax.network import Network, make_network
 from d2djax.partition import count_labels, num_points
 from d2djax.points import Points, assign, split
-from d2djax.policy import probabilities, sample
+from d2djax.policies import Candidate, candidates_of, learners_of
+from d2djax.policy import sample
 from d2djax.rng import Stream, at, uniform_integer
 from d2djax.transfer import floor_points, pool, transfer, whole_points
-
-DISCOVERIES: dict[str, Callable[[Array, Network, Config], Discovery]] = {
-    "none": baselines.none,
-    "uniform": baselines.uniform,
-    "rl": discover,
-    "nearest": baselines.nearest,
-    "best_response": baselines.best_response,
-    "pooled": baselines.none,
-}
 
 
 @jax.tree_util.register_dataclass
@@ -45,14 +38,15 @@ class Graphs:
         place: [N, 2] float32, metres, where the devices are in that state.
         links: [M, S, N] int32, graph of each policy in each state.
         worth: scalars of each policy's graph in each state, name to [M, S] float32 (see `History`); NaN for
-            `pooled`, which has no graph.
+            a policy without a graph.
         received: [M, N, L] int32, whole points of each class that each device gets in the exchange.
         counts: [M, N, L] int32, whole points of each class after it.
-        exchange_energy: [M] float32, J, what the exchange of points takes; NaN for `pooled`, which is none.
+        exchange_energy: [M] float32, J, what the exchange of points takes; NaN where points are pooled instead.
         control_energy: [M] float32, J, what the messages take that agree on the exchange, in discovery E times.
         upload_energy: [] float32, J, what the uploads of one aggregation take; none where no model is named.
-        points_moved: [M] int32, whole points that changed their device; for `pooled`, none are counted.
-        history: learning curves of `rl`; none if it does not run.
+        points_moved: [M] int32, whole points that changed their device; none are counted where they are pooled.
+        history: learning curves of each policy, fields [M, episodes]; NaN for those that do not learn, none if
+            no policy does.
     """
 
     network: Network
@@ -83,18 +77,28 @@ class Result:
     learning: Learning
 
 
-def _deployed(key: Array, found: Discovery, config: Config) -> Array:
-    """[S, N] int32: the graph that is used, greedy or sampled from what was learned."""
-    buffer = found.buffer
-    if buffer is None or config.deployment == "greedy":
+def _deployed(key: Array, policy: Any, found: Learned, config: Config) -> Array:
+    """[S, N] int32: the graph that is used, the best one or sampled from what was learned."""
+    if config.deployment == "greedy":
         return found.links
-    start = initial_value(config, config.num_classes)
 
     def draw(state):
-        likely = probabilities(buffer, state, initial_value=start, temperature=config.temperature)
-        return sample(jax.random.uniform(at(key, Stream.DEPLOYMENT, state + 1), likely.shape[:1]), likely)
+        weight = policy.weights(at(key, Stream.RULE), found.memory, state)
+        uniform = jax.random.uniform(at(key, Stream.DEPLOYMENT, state + 1), weight.shape[:1])
+        return sample(uniform, weight / jnp.sum(weight, axis=-1, keepdims=True))
 
     return jax.vmap(draw)(jnp.arange(config.num_states))
+
+
+def _graph_of(
+    key: Array, network: Network, candidate: Candidate, learner: Any, config: Config
+) -> tuple[Array, History | None]:
+    """The graph of one policy in each state, [S, N] int32, and the learning curves of one that learns."""
+    if not candidate.learns:
+        return candidate.rule(key, network, config), None
+    policy = candidate.rule(config, network.counts.shape[-1]) if learner is None else learner
+    found = learn(policy, key, network, config)
+    return _deployed(key, policy, found, config), found.history
 
 
 @jax.tree_util.register_dataclass
@@ -134,13 +138,17 @@ def _pool(key: Array, counts: Array, config: Config) -> _Moved:
     return _Moved(jnp.zeros_like(counts), dealt, jnp.int32(0), jnp.float32(jnp.nan))
 
 
-def _num_exchanges(policy: str, config: Config) -> int:
-    """How often the devices agree on an exchange: in every episode of discovery, and once for the real one."""
-    return 0 if policy in ("none", "pooled") else 1 + (config.num_episodes if policy == "rl" else 0)
-
-
 def _stack(trees: list[Any]) -> Any:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+def _histories(found: Sequence[History | None]) -> History | None:
+    """Learning curves of all policies, fields [M, episodes]; NaN for those that do not learn."""
+    known = [one for one in found if one is not None]
+    if not known:
+        return None
+    nothing = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), known[0])
+    return _stack([nothing if one is None else one for one in found])
 
 
 @dataclass(frozen=True)
@@ -162,7 +170,14 @@ def sizes_of(points: Points, recipe: Recipe) -> Sizes:
     return Sizes(points.bits_per_point, count_parameters(recipe.model, points.x.shape[1:]))
 
 
-def find_graphs(key: Array, network: Network, config: Config, sizes: Sizes) -> Graphs:
+def find_graphs(
+    key: Array,
+    network: Network,
+    config: Config,
+    sizes: Sizes,
+    candidates: Mapping[str, Candidate],
+    learners: Mapping[str, Any] = {},
+) -> Graphs:
     """Finds every policy's graph and counts what moves over it: all that comes before training but the points.
 
     Args:
@@ -170,6 +185,8 @@ def find_graphs(key: Array, network: Network, config: Config, sizes: Sizes) -> G
         network: its network.
         config: a validated config.
         sizes: sizes of the data and the model.
+        candidates: the policies that are compared, by name.
+        learners: those of one's own that learn, with their numbers.
 
     Returns:
         The graphs.
@@ -177,8 +194,7 @@ def find_graphs(key: Array, network: Network, config: Config, sizes: Sizes) -> G
     scene, num_parameters = set_scene(network, config), sizes.num_parameters
     state = uniform_integer(at(key, Stream.DEPLOYMENT), (), config.num_states)
     place = places(key, network.position, config)[state]
-    found = {policy: DISCOVERIES[policy](key, network, config) for policy in config.policies}
-    links = {policy: _deployed(key, found[policy], config) for policy in config.policies}
+    found = [_graph_of(key, network, one, learners.get(name), config) for name, one in candidates.items()]
 
     def of_policy(links: Array) -> tuple[_Moved, dict[str, Array]]:
         moved = _exchange(key, scene, place, links[state], state, sizes.bits_per_point, config)
@@ -186,15 +202,15 @@ def find_graphs(key: Array, network: Network, config: Config, sizes: Sizes) -> G
         return moved, jax.vmap(worth)(jnp.arange(config.num_states), links)
 
     # One policy after another: the code of one compiles in a third of the time of that of three.
-    all_links = _stack([links[policy] for policy in config.policies])
+    all_links = jnp.stack([links for links, _ in found])
     moved, worth = jax.lax.map(of_policy, all_links)
-    if "pooled" in config.policies:
-        number = config.policies.index("pooled")
-        put = lambda all, new: all.at[number].set(new)  # noqa: E731
+    without = np.flatnonzero([not one.has_graph for one in candidates.values()])
+    if without.size:
+        put = lambda all, new: all.at[without].set(new)  # noqa: E731
         moved = jax.tree.map(put, moved, _pool(key, network.counts, config))
         # Pooled points come over no graph, so there is none to value.
         worth = jax.tree.map(lambda value: put(value, jnp.nan), worth)
-    exchanges = jnp.array([_num_exchanges(policy, config) for policy in config.policies], jnp.float32)
+    exchanges = jnp.array([one.num_exchanges(config) for one in candidates.values()], jnp.float32)
     return Graphs(
         network=network,
         state=state,
@@ -207,7 +223,7 @@ def find_graphs(key: Array, network: Network, config: Config, sizes: Sizes) -> G
         exchange_energy=moved.exchange_energy,
         control_energy=energy.control_energy(place, exchanges, config.num_classes, config),
         upload_energy=None if num_parameters is None else energy.upload_energy(place, num_parameters, config),
-        history=found["rl"].history if "rl" in found else None,
+        history=_histories([history for _, history in found]),
     )
 
 
@@ -220,19 +236,20 @@ class Move:
         counts: [..., N, L] int32, points of each class before.
         links: [..., N] int32, the graph in the state of the exchange.
         received: [..., N, L] int32, whole points that each device gets over its link.
-        is_pooled: [...] bool, all points are dealt anew instead.
+        is_pooled: [...] bool, all points are dealt anew instead; none if that is so for no policy.
     """
 
     counts: Array
     links: Array
     received: Array
-    is_pooled: Array
+    is_pooled: Array | None
 
 
-def moves(graphs: Graphs, policies: tuple[str, ...]) -> Move:
+def moves(graphs: Graphs, candidates: Mapping[str, Candidate]) -> Move:
     """What moves for each policy of one run, fields [M, ...]."""
     same = jnp.broadcast_to(graphs.network.counts, graphs.received.shape)
-    is_pooled = jnp.array([policy == "pooled" for policy in policies])
+    pools = [not one.has_graph for one in candidates.values()]
+    is_pooled = jnp.array(pools) if any(pools) else None
     return Move(same, graphs.links[:, graphs.state], graphs.received, is_pooled)
 
 
@@ -252,9 +269,9 @@ def exchange_and_train(key: Array, move: Move, config: Config, points: Points, r
     test, spare = split(key, points.sizes, config)
     dealt = assign(spare, move.counts, points.sizes, config)
     holding = transfer(dealt, move.counts, move.links, move.received)
-    if "pooled" in config.policies:
+    if (is_pooled := move.is_pooled) is not None:
         anew = pool(key, dealt, config.num_devices)
-        holding = jax.tree.map(lambda new, old: jnp.where(move.is_pooled, new, old), anew, holding)
+        holding = jax.tree.map(lambda new, old: jnp.where(is_pooled, new, old), anew, holding)
     return train(key, recipe, points, test, holding, config)
 
 
@@ -276,12 +293,13 @@ def simulate(key: Array, config: Config, points: Points, recipe: Recipe | None =
         key: key of the run.
         config: a validated config.
         points: all points of the data set.
-        recipe: network and optimisers; none: the network that the config names and SGD.
+        recipe: policies, network and optimisers of one's own; none: the network that the config names and SGD.
 
     Returns:
         The result.
     """
     recipe = with_model(recipe, config)
-    graphs = find_graphs(key, make_network(key, config), config, sizes_of(points, recipe))
+    candidates, network = candidates_of(config, recipe.policies), make_network(key, config)
+    graphs = find_graphs(key, network, config, sizes_of(points, recipe), candidates, learners_of(recipe.policies))
     one_policy = lambda move: exchange_and_train(key, move, config, points, recipe)  # noqa: E731
-    return Result(graphs, jax.lax.map(one_policy, moves(graphs, config.policies)))
+    return Result(graphs, jax.lax.map(one_policy, moves(graphs, candidates)))

@@ -143,7 +143,7 @@ def stages_of(tally: Tally, setup: Setup, runs: int) -> Callable[[str], Stage]:
     """Stages of a chunk of `runs` runs, for a tally to count and show."""
     config = setup.config
     units = {"training": ("steps", config.num_steps * config.num_devices)}
-    if "rl" in config.policies:
+    if any(one.learns for one in setup.candidates.values()):
         units["discovery"] = ("episodes", config.num_episodes)
     return tally.stages(runs, units)
 

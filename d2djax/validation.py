@@ -118,7 +118,6 @@ def _rules_between(config: Config) -> list[tuple[str, bool, str]]:
         ("num_stragglers", config.num_stragglers <= config.num_devices, devices),
         (larger, points < 2**31, f"smaller: all devices would hold {points:,} points, which 32 bits cannot number"),
         ("min_snr", config.min_snr <= 18, "at most 18 dB, the largest of the data set"),
-        ("policies", len(config.policies) > 0, "at least one policy"),
         ("policies", len(set(config.policies)) == len(config.policies), "without repeats"),
         _divides("record_every", config.record_every, config.num_episodes, "num_episodes"),
         _divides("aggregation_interval", config.aggregation_interval, config.num_steps, "num_steps"),

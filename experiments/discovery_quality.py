@@ -20,7 +20,7 @@ from d2djax.episode import play, set_scene
 from d2djax.rng import run_key
 
 POLICIES = {
-    "rl": discover,
+    "rl": lambda key, network, config: discover(key, network, config).links,
     "best_response": baselines.best_response,
     "nearest": baselines.nearest,
     "uniform": baselines.uniform,
@@ -50,7 +50,7 @@ def qualities(seeds, config):
         scene = set_scene(network, config)
 
         def quality(policy):
-            links = POLICIES[policy](key, network, config).links
+            links = POLICIES[policy](key, network, config)
 
             def worth(state, links):
                 return summarise(play(scene, state, links, config)[1], links, network, config)

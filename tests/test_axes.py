@@ -14,6 +14,7 @@ from d2djax.axes import Choice, LogUniform, Uniform, by_program, lay_out, random
 from d2djax.config import GRAPH_NUMBERS, TRAINING_NUMBERS, Config, PolicyName, numbers_of, stack_configs
 from d2djax.network import make_network
 from d2djax.points import arrange
+from d2djax.policies import candidates_of
 from d2djax.rng import run_key
 from d2djax.simulation import exchange_and_train, find_graphs, moves, sizes_of
 
@@ -196,12 +197,12 @@ def test_numbers_are_read_only_where_runs_think_so(tiny_config, tiny_dataset, se
     changes = {"policies": get_args(PolicyName), "server_learning_rate": 1.0 if server else None}
     config = d2djax.validate(replace(tiny_config, **changes | settings))
     points, recipe = arrange(tiny_dataset, config), d2djax.Recipe(Linear(), server=server)
-    key, sizes = run_key(0), sizes_of(points, recipe)
+    key, sizes, candidates = run_key(0), sizes_of(points, recipe), candidates_of(config, {})
     of_network, network = numbers_read(lambda config: make_network(key, config), config)
 
     def find(config, network):
-        found = find_graphs(key, network, config, sizes)
-        return found, moves(found, config.policies)
+        found = find_graphs(key, network, config, sizes, candidates)
+        return found, moves(found, candidates)
 
     of_graphs, (_, move) = numbers_read(find, config, network)
     one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), move)

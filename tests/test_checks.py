@@ -317,7 +317,7 @@ def test_ranges(call, ranges, message):
         ({"sampler_seed": None}, "sampler_seed must be a whole number; got None"),
         ({"objectives": None}, "objectives must be different ones of .*; got None"),
         ({"objectives": [["reward"]]}, "objectives must be different ones of"),
-        ({"policy": ["rl"]}, "policy must be one of config.policies"),
+        ({"policy": ["rl"]}, "policy must be one of none, uniform, rl"),
         ({"out": 3}, "out must be a path; got 3"),
         # Found before the first trial, not when one comes upon it.
         ({"ranges": {"stay_probability": Uniform(0, 2)}}, "at stay_probability=2: stay_probability must be in"),

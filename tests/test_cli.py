@@ -580,7 +580,7 @@ def test_nothing_diverged(toy):
 
 
 def variable_rows(found):
-    """The README's table of variables; graphs are valued by the same numbers while rl learns and in the end."""
+    """The README's table of variables; graphs are valued alike while policies learn and in the end."""
     rows = ["| variable | dimensions | unit | meaning |", "|---|---|---|---|"]
     for name, one in found.data_vars.items():
         learning = found.get(name.replace("graph_", "discovery_"))
@@ -590,10 +590,10 @@ def variable_rows(found):
         names = f"`{name}`"
         if learning is not None and name.startswith("graph_"):
             names += f", `{learning.name}`"
-            dims += ["episode"]
+            dims += ["policy, episode"]
             meaning = meaning.removesuffix(", in each state")
             assert learning.attrs["units"] == one.attrs["units"]
-            assert learning.attrs["long_name"] == f"{meaning}, while rl learns"
+            assert learning.attrs["long_name"] == f"{meaning}, while they learn"
         rows.append(f"| {names} | {'; '.join(dims)} | {one.attrs['units']} | {meaning} |")
     return "\n".join(rows)
 

@@ -424,13 +424,13 @@ def test_value_of_an_untried_link_can_be_earned():
 
 
 def test_none_is_no_link(found, tiny_config):
-    links = baselines.none(run_key(0), found[0], tiny_config).links
+    links = baselines.none(run_key(0), found[0], tiny_config)
     np.testing.assert_array_equal(links, np.tile(np.arange(6), (3, 1)))
 
 
 def test_uniform_is_uniform_over_the_other_devices(found, tiny_config):
     network = found[0]
-    many = jax.jit(jax.vmap(lambda seed: baselines.uniform(run_key(seed), network, tiny_config).links))
+    many = jax.jit(jax.vmap(lambda seed: baselines.uniform(run_key(seed), network, tiny_config)))
     links = np.asarray(many(np.arange(400)))  # [400 runs, 3 states, 6 devices]
     assert links.shape == (400, 3, 6) and links.dtype == np.int32
     number = 400 * 3
@@ -446,7 +446,7 @@ def test_uniform_is_uniform_over_the_other_devices(found, tiny_config):
 def test_nearest_hears_best(tiny_networks, tiny_config):
     for run in range(5):
         network = network_of(tiny_networks, run)
-        links = np.asarray(baselines.nearest(run_key(run), network, tiny_config).links)
+        links = np.asarray(baselines.nearest(run_key(run), network, tiny_config))
         for state in range(3):
             for i in range(6):
                 others = [j for j in range(6) if j != i]
@@ -454,7 +454,7 @@ def test_nearest_hears_best(tiny_networks, tiny_config):
 
 
 def test_nearest_breaks_ties_by_the_smallest_index(tiny_config):
-    links = baselines.nearest(run_key(0), plain_network(tiny_config, outage=0.5), tiny_config).links
+    links = baselines.nearest(run_key(0), plain_network(tiny_config, outage=0.5), tiny_config)
     np.testing.assert_array_equal(links, np.tile([1, 0, 0, 0, 0, 0], (3, 1)))
 
 
@@ -477,7 +477,7 @@ def test_best_response_of_four_devices_is_the_best_of_all_graphs():
     share = {}
     for run in range(6):
         network = make(run)
-        links = np.asarray(best_response_of(run_key(run), network, FOUR).links)
+        links = np.asarray(best_response_of(run_key(run), network, FOUR))
         plain, settings_ = as_oracle(network, FOUR)
         for state in range(FOUR.num_states):
             _, best = oracle.best_response_exhaustive(plain, state, settings_)
@@ -489,7 +489,7 @@ def test_best_response_of_four_devices_is_the_best_of_all_graphs():
 def test_no_device_alone_can_improve_on_best_response(tiny_networks, tiny_config):
     for run in range(3):
         network = network_of(tiny_networks, run)
-        all_links = np.asarray(best_response_of(run_key(run), network, tiny_config).links)
+        all_links = np.asarray(best_response_of(run_key(run), network, tiny_config))
         plain, settings_ = as_oracle(network, tiny_config)
         for state, links in enumerate(all_links):
             got = oracle.total_reward_of(plain, state, links, settings_)
@@ -505,7 +505,7 @@ def test_best_response_is_at_least_its_start(tiny_networks, tiny_config):
     for run in range(3):
         network = network_of(tiny_networks, run)
         plain, settings_ = as_oracle(network, tiny_config)
-        best = np.asarray(best_response_of(run_key(run), network, tiny_config).links)
+        best = np.asarray(best_response_of(run_key(run), network, tiny_config))
         for state, links in enumerate(best):
             alone = oracle.total_reward_of(plain, state, np.arange(6), settings_)
             assert alone <= oracle.total_reward_of(plain, state, links, settings_) + 1e-4
@@ -528,7 +528,7 @@ def learned(networks, seeds, config):
 
 @jax.jit
 def searched(networks, seeds, config):
-    run = lambda part: worth(part[1], baselines.best_response(run_key(part[0]), part[1], config).links, config)  # noqa: E731
+    run = lambda part: worth(part[1], baselines.best_response(run_key(part[0]), part[1], config), config)  # noqa: E731
     return jax.lax.map(run, (seeds, networks))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import optax
 import pytest
 
-from d2djax import baselines, discovery, program, runs, simulation
+from d2djax import baselines, discovery, policies, program, runs
 from d2djax.batch import map_runs
 from d2djax.federated import Recipe
 from d2djax.fingerprint import Survey, fingerprint
@@ -162,9 +162,9 @@ def test_functions_that_call_each_other_and_things_that_hold_themselves():
     assert fingerprint(even) != fingerprint(odd)
 
 
-ROOTS = (runs.network_of, runs.graphs_of, runs.learning_of)
+ROOTS = (policies.candidates_of, runs.network_of, runs.graphs_of, runs.learning_of)
 PLACES = [
-    (simulation.DISCOVERIES, "rl", baselines.uniform),
+    (policies.BUILT_IN, "rl", policies.BUILT_IN["uniform"]),
     (baselines, "_uniform_links", lambda key, num_devices: jnp.zeros(num_devices, jnp.int32)),
     (discovery.policy, "update", lambda buffer, state, links, reward: buffer),
     (runs, "make_network", lambda key, config: None),
@@ -191,7 +191,7 @@ def test_every_function_of_a_run_is_found():
             "clustering.reliable_clusters",
             "config.complete",
         ),
-        *("discovery.discover", "energy.upload_energy", "episode.play", "evaluation.evaluate", "federated.train"),
+        *("discovery.learn", "energy.upload_energy", "episode.play", "evaluation.evaluate", "federated.train"),
         *("federated._fedprox", "messages.deliver", "partition.dirichlet", "points.split", "policy.renew"),
         *("reward.rewards", "rng.Stream", "sampling.participants", "transfer.pool", "trust.draw_trust"),
     ):
@@ -207,6 +207,7 @@ import optax
 from d2djax import runs
 from d2djax.federated import Recipe
 from d2djax.fingerprint import fingerprint
+from d2djax.policies import candidates_of
 
 class Mine(nn.Module):
     names = {"a", "b", "c", "d"}
@@ -219,7 +220,7 @@ class Mine(nn.Module):
 
 scale = np.arange(3.0)
 recipe = Recipe(Mine(4), functools.partial(optax.sgd, momentum=0.9), lambda lr: optax.adam(lr, eps=float(scale[1])))
-print(fingerprint((runs.network_of, runs.graphs_of, runs.learning_of)), fingerprint(recipe))
+print(fingerprint((candidates_of, runs.network_of, runs.graphs_of, runs.learning_of)), fingerprint(recipe))
 """
 
 

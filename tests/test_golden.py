@@ -54,7 +54,8 @@ def now():
     config = d2djax.validate(CONFIG)
     found = jax.jit(d2djax.discover)(run_key(5), d2djax.make_network(run_key(5), config), config)
     buffer = {"buffer_reward": found.buffer.reward, "buffer_tries": found.buffer.tries, "greedy": found.links}
-    return {name: np.asarray(value) for name, value in ({**results.data_vars} | buffer).items()}
+    learns = {name: one.sel(policy="rl") for name, one in results.items() if "discovery_" in str(name)}
+    return {name: np.asarray(value) for name, value in ({**results.data_vars} | learns | buffer).items()}
 
 
 def test_golden_numbers_are_all_there(golden, now):

@@ -13,7 +13,7 @@ import numpy as np
 import optax
 import pytest
 
-from d2djax import identity, rng, runs, simulation
+from d2djax import identity, policies, rng, runs
 from d2djax.axes import lay_out
 from d2djax.federated import Recipe
 from d2djax.identity import differences, identify
@@ -120,7 +120,7 @@ def test_the_order_of_axes_counts(identified):
 
 def test_code_and_settings_of_jax_count(identified, monkeypatch):
     found = identified()
-    monkeypatch.setitem(simulation.DISCOVERIES, "rl", simulation.DISCOVERIES["uniform"])
+    monkeypatch.setitem(policies.BUILT_IN, "rl", policies.BUILT_IN["uniform"])
     assert differences(found, identified()).startswith("code.d2djax.")
     monkeypatch.undo()
     with jax.default_matmul_precision("highest"):

@@ -9,6 +9,7 @@ from pathlib import Path
 import d2djax
 
 ROOT = Path(__file__).parent.parent
+FOLDERS = {"data", "policies"}
 
 
 def imported(path):
@@ -27,11 +28,11 @@ def test_files_import_only_from_those_before_them():
     )
     order = re.findall(r"`(\w+)(?:\.py|/)`", table)
     package = ROOT / "d2djax"
-    files = {path.stem for path in package.glob("*.py") if not path.stem.startswith("__")} | {"data"}
+    files = {path.stem for path in package.glob("*.py") if not path.stem.startswith("__")} | FOLDERS
     assert set(order) == files, "the README's table names every file"
     assert len(order) == len(files)
     for place, name in enumerate(order):
-        paths = sorted((package / name).glob("*.py")) if name == "data" else [package / f"{name}.py"]
+        paths = sorted((package / name).glob("*.py")) if name in FOLDERS else [package / f"{name}.py"]
         for path in paths:
             late = imported(path) - set(order[: place + 1])
             assert not late, f"{path.name} imports {late}, which the table lists after it"

@@ -35,7 +35,7 @@ def made(axes, **changes):
         "status": whole(1, *per_policy),
         "done": whole(0) if changes.get("unfinished") else (lead, np.ones((*sizes, RUNS), np.int8)),
         "accuracy": drawn("policy", "round"),
-        "discovery_reward": drawn("episode"),
+        "discovery_reward": drawn("policy", "episode"),
         "graph_reward": drawn("policy", "state"),
         "graph_outage": drawn("policy", "state"),
         "points_moved": whole(90, *per_policy),

@@ -121,7 +121,7 @@ def test_dimensions_and_coordinates(found, all_policies, tiny_dataset):
         "cluster": ("run", "device"),
         "exchange_state": ("run",),
         "graph_reward": ("run", "policy", "state"),
-        "discovery_reward": ("run", "episode"),
+        "discovery_reward": ("run", "policy", "episode"),
     }
     for name, dims in expected.items():
         assert found[name].dims == dims, name
@@ -188,6 +188,7 @@ def test_run_equals_simulate(found, few_policies, tiny_dataset):
     for name, values in got.graphs.worth.items():
         np.testing.assert_allclose(values, one[f"graph_{name}"], err_msg=name, **TOLERANCE)
     np.testing.assert_allclose(got.graphs.history.reward, one["discovery_reward"], **TOLERANCE)
+    assert one["discovery_reward"].isnull().all("episode").values.tolist() == [True, False]
 
 
 def test_run_alone_equals_the_run_among_others(found, all_policies, tiny_dataset):

@@ -1,0 +1,119 @@
+"""What a policy is told: its own numbers, what it also hears, or everything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from d2djax.episode import Outcome, Scene
+from d2djax.messages import Exchange
+
+# Ours: the paper's policy needs nothing but its own reward. Rules that are told more may do better, so a comparison
+# has to say how much they were told. Each level includes the level before it.
+LEVELS = ("own", "heard", "all")
+
+# Which level has which entry; what is not listed for a level is not handed over.
+KNOWN = {
+    "own": ("device", "outage", "counts", "thresholds", "cluster"),
+    "heard": ("offers",),
+    "all": ("network",),
+}
+FEEDBACK = {
+    "own": ("reward",),
+    "heard": ("available", "requested", "transmitted", "received"),
+    "all": ("exchange", "outcome"),
+}
+
+
+@jax.tree_util.register_pytree_node_class
+class Told:
+    """Entries that a level of information allows, as attributes; the others are absent.
+
+    Attributes:
+        level: `own`, `heard` or `all`.
+        entries: arrays, or trees of them, by name.
+        sizes: whole numbers that are known when a program is compiled, by name.
+    """
+
+    def __init__(self, level: str, entries: dict[str, Any], sizes: dict[str, int] | None = None) -> None:
+        self.level, self.entries, self.sizes = level, entries, sizes or {}
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name in ("level", "entries", "sizes"):
+            raise AttributeError(name)
+        for found in (self.entries, self.sizes):
+            if name in found:
+                return found[name]
+        levels = [level for table in (KNOWN, FEEDBACK) for level, names in table.items() if name in names]
+        has = f"level {levels[0]!r} has it" if levels else f"it has {', '.join((*self.entries, *self.sizes))}"
+        raise AttributeError(f"{name!r} is not told to a policy with information={self.level!r}; {has}")
+
+    def tree_flatten(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """As JAX takes it apart: the arrays, and what is fixed when a program is compiled."""
+        return tuple(self.entries.values()), (self.level, tuple(self.entries), tuple(self.sizes.items()))
+
+    @classmethod
+    def tree_unflatten(cls, fixed: tuple[Any, ...], arrays: tuple[Any, ...]) -> Told:
+        """As JAX puts it together again."""
+        level, names, sizes = fixed
+        return cls(level, dict(zip(names, arrays, strict=True)), dict(sizes))
+
+
+def allowed(table: dict[str, tuple[str, ...]], level: str) -> list[str]:
+    """Names of the entries of `KNOWN` or `FEEDBACK` that a level has, those of the levels before it first."""
+    return [name for one in LEVELS[: LEVELS.index(level) + 1] for name in table[one]]
+
+
+def known_of(scene: Scene, level: str) -> Told:
+    """What the devices know before the first episode.
+
+    Args:
+        scene: the network.
+        level: `own`, `heard` or `all`.
+
+    Returns:
+        For `own`: `device` [N] int32, its number; `outage` [N, S, N] float32, its row of P_D in every state;
+        `counts` and `thresholds` [N, L]; `cluster` [N] int32; and the sizes `num_devices`, `num_states`,
+        `num_classes`. For `heard` also `offers` [N, N, L] float32: V, what each device (row) hears that each other
+        one offers it. For `all` also `network`.
+    """
+    network = scene.network
+    num_states, num_devices, _ = network.outage.shape
+    entries = {
+        "device": jnp.arange(num_devices, dtype=jnp.int32),
+        "outage": jnp.swapaxes(network.outage, 0, 1),
+        "counts": network.counts,
+        "thresholds": network.thresholds,
+        "cluster": network.cluster,
+        "offers": scene.offers.available,
+        "network": network,
+    }
+    sizes = {"num_devices": num_devices, "num_states": num_states, "num_classes": network.counts.shape[-1]}
+    return Told(level, {name: entries[name] for name in allowed(KNOWN, level)}, sizes)
+
+
+def feedback_of(moved: Exchange, outcome: Outcome, level: str) -> Told:
+    """What the devices are told after an episode.
+
+    Args:
+        moved: the exchange of the episode.
+        outcome: what came of it.
+        level: `own`, `heard` or `all`.
+
+    Returns:
+        For `own`: `reward` [N] float32, each device's total reward R. For `heard` also `available` V, `requested`
+        Q, `transmitted` U and `received`, each [N, L] float32, of each device's own link. For `all` also
+        `exchange` and `outcome` as a whole.
+    """
+    entries: dict[str, Any] = {
+        "reward": outcome.rewards.total,
+        "available": moved.available,
+        "requested": moved.requested,
+        "transmitted": moved.transmitted,
+        "received": moved.received,
+        "exchange": moved,
+        "outcome": outcome,
+    }
+    return Told(level, {name: entries[name] for name in allowed(FEEDBACK, level)})

@@ -1,0 +1,210 @@
+"""What is wrong with a policy, in words, before a sweep finds out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from d2djax.config import Config
+from d2djax.discovery import learn
+from d2djax.episode import play, set_scene
+from d2djax.information import LEVELS, feedback_of, known_of
+from d2djax.network import Network, make_network
+from d2djax.rng import run_key
+from d2djax.validation import validate
+
+SMALL = Config(num_devices=5, num_states=2, num_episodes=1000, record_every=1000)
+TOLERANCE = 1e-4
+
+
+def check_policy(policy: Any, config: Config | None = None) -> list[str]:
+    """Tries a policy on small networks and says in words what is wrong with it.
+
+    Args:
+        policy: a policy for all devices; for one that is written for one device, `per_device(policy)`.
+        config: the setting it is tried in; none: five devices, two channel states, 1,000 episodes.
+
+    Returns:
+        One line for each fault; empty if none was found.
+    """
+    found = _interface(policy)
+    if found:
+        return found
+    trial = _Trial(policy, validate(SMALL if config is None else config))
+    for check in (_fixed_point, _weights, _batch, _numbering, _compiles_once, _finite):
+        try:
+            fault = check(trial)
+        except Exception as error:
+            name = type(error).__name__
+            fault = f"{check.__name__[1:]}: {name}: {(str(error).splitlines() or ['no message'])[0]}"
+        if fault:
+            found.append(fault)
+            if check in (_fixed_point, _weights):
+                # What else is found would follow from it.
+                break
+    return found
+
+
+def _interface(policy: Any) -> list[str]:
+    missing = [name for name in ("init", "weights", "update") if not callable(getattr(policy, name, None))]
+    if missing:
+        return [f"it lacks {', '.join(missing)}"]
+    level = getattr(policy, "information", None)
+    if level not in LEVELS:
+        return [f"information must be one of {', '.join(LEVELS)}; got {level!r}"]
+    leaves = jax.tree.leaves(policy)
+    if any(leaf is policy for leaf in leaves):
+        return ["it must be a pytree: put @jax.tree_util.register_dataclass above its @dataclass(frozen=True)"]
+    return []
+
+
+class _Trial:
+    """A policy, a small network, and the programs of one episode, compiled once for all checks."""
+
+    def __init__(self, policy: Any, config: Config) -> None:
+        self.policy, self.config = policy, config
+        self.network = jax.jit(make_network)(run_key(0), config)
+        self.step = jax.jit(lambda *arguments: _step(policy, config, *arguments))
+        self.weights = jax.jit(policy.weights)
+
+    def start(self, network: Network) -> Any:
+        """Memory before the first episode."""
+        return self.policy.init(
+            jax.random.key(1), known_of(set_scene(network, self.config), self.policy.information), self.config
+        )
+
+    def memories(self, steps: int = 12) -> list[Any]:
+        """Memories along a few episodes with links drawn at random."""
+        rng, found, num_devices = np.random.default_rng(0), [self.start(self.network)], self.config.num_devices
+        for _ in range(steps):
+            links, state = rng.integers(num_devices, size=num_devices), rng.integers(self.config.num_states)
+            found.append(self.step(self.network, found[-1], jnp.asarray(links, jnp.int32), jnp.int32(state)))
+        return found
+
+
+def _step(policy: Any, config: Config, network: Network, memory: Any, links: Array, state: Array) -> Any:
+    told = feedback_of(*play(set_scene(network, config), state, links, config), policy.information)
+    return policy.update(memory, state, links, told)
+
+
+def _shapes(tree: Any) -> list[str]:
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return [f"{jax.tree_util.keystr(path)} {leaf.dtype}{list(leaf.shape)}" for path, leaf in leaves]
+
+
+def _fixed_point(trial: _Trial) -> str | None:
+    num_devices = trial.config.num_devices
+    links = jnp.zeros(num_devices, jnp.int32)
+    start = jax.eval_shape(lambda: trial.start(trial.network))
+    after = jax.eval_shape(
+        lambda memory: _step(trial.policy, trial.config, trial.network, memory, links, jnp.int32(0)), start
+    )
+    if jax.tree.structure(start) != jax.tree.structure(after):
+        return f"update must return memory of the structure of init; got {jax.tree.structure(after)}"
+    different = [
+        f"{old} becomes {new}" for old, new in zip(_shapes(start), _shapes(after), strict=True) if old != new
+    ]
+    if different:
+        return f"update must keep the shape and type of every part of the memory; {'; '.join(different)}"
+    shape = jax.eval_shape(trial.policy.weights, jax.random.key(0), start, jnp.int32(0)).shape
+    if shape != (num_devices, num_devices):
+        return f"weights must be [N, N], here {[num_devices] * 2}; got {list(shape)}"
+    return None
+
+
+def _weights(trial: _Trial) -> str | None:
+    for memory in trial.memories():
+        for state in range(trial.config.num_states):
+            weight = np.asarray(trial.weights(jax.random.key(2), memory, jnp.int32(state)))
+            if np.isnan(weight).any():
+                return "weights must be numbers; some are NaN within the first episodes"
+            if (weight < 0).any():
+                return f"weights must be 0 or more; got {weight.min():.3g}"
+            if (weight.sum(axis=-1) <= 0).any() or np.isinf(weight).any():
+                return "weights of a row must have a finite sum above 0; some row has not"
+    return None
+
+
+def _batch(trial: _Trial) -> str | None:
+    memories = trial.memories()[-3:]
+    one = lambda memory: trial.policy.weights(jax.random.key(3), memory, jnp.int32(0))  # noqa: E731
+    apart = np.stack([np.asarray(one(memory)) for memory in memories])
+    together = np.asarray(jax.vmap(one)(jax.tree.map(lambda *leaves: jnp.stack(leaves), *memories)))
+    if not np.allclose(apart, together, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
+        return "weights under vmap differ from those of each memory by itself: a result depends on its neighbours"
+    return None
+
+
+def _renumbered(network: Network, order: np.ndarray) -> Network:
+    """The same network with other numbers of the devices: new device i is old device `order[i]`."""
+    rows, columns = np.ix_(order, order)
+    return replace(
+        network,
+        position=network.position[order],
+        rss=network.rss[:, rows, columns],
+        outage=network.outage[:, rows, columns],
+        trust=network.trust[rows, columns],
+        counts=network.counts[order],
+        thresholds=network.thresholds[order],
+        cluster=network.cluster[order],
+    )
+
+
+def _numbering(trial: _Trial) -> str | None:
+    num_devices = trial.config.num_devices
+    order = np.random.default_rng(1).permutation(num_devices)
+    place, keys = np.argsort(order), jax.random.split(jax.random.key(4), 512)
+    other = _renumbered(trial.network, order)
+    first, second = trial.start(trial.network), trial.start(other)
+    for number in range(8):
+        links = np.random.default_rng(number).integers(num_devices, size=num_devices)
+        state = jnp.int32(number % trial.config.num_states)
+        first = trial.step(trial.network, first, jnp.asarray(links, jnp.int32), state)
+        second = trial.step(other, second, jnp.asarray(place[links[order]], jnp.int32), state)
+    # Over many keys: a rule with noise of its own is the same on average only.
+    draws = lambda memory: jax.vmap(lambda key: trial.policy.weights(key, memory, jnp.int32(0)))(keys)  # noqa: E731
+    one, two = (np.asarray(draws(memory), np.float64) for memory in (first, second))
+    one, two = (values / values.sum(-1, keepdims=True) for values in (one, two))
+    one = one[:, order[:, None], order]
+    if (np.abs(one.mean(0) - two.mean(0)) > TOLERANCE + 6.0 * np.sqrt(2.0 * one.var(0) / len(keys))).any():
+        return "weights change when the devices are numbered otherwise: something depends on a device's number"
+    return None
+
+
+def _compiles_once(trial: _Trial) -> str | None:
+    leaves, structure = jax.tree.flatten(trial.policy)
+    known, traces = known_of(set_scene(trial.network, trial.config), trial.policy.information), []
+
+    @jax.jit
+    def run(policy: Any) -> Any:
+        traces.append(None)
+        memory = policy.init(jax.random.key(1), known, trial.config)
+        return policy.weights(jax.random.key(0), memory, jnp.int32(0))
+
+    fixed = [name for name, value in vars(trial.policy).items() if isinstance(value, float) and value not in leaves]
+    if fixed:
+        return f"another {fixed[0]} compiles anew: numbers of a policy must be leaves of its pytree"
+    try:
+        for factor in (1, 2):
+            run(structure.unflatten([jnp.asarray(leaf) * factor for leaf in leaves]))
+    except jax.errors.ConcretizationTypeError:
+        return "a number of the policy is used as a plain Python number, so another one would compile anew"
+    return "another number compiles anew" if len(traces) > 1 else None
+
+
+def _finite(trial: _Trial) -> str | None:
+    config = trial.config
+    found = jax.jit(lambda: learn(trial.policy, run_key(0), trial.network, config))()
+    bad = [
+        text.split(" ")[0] or "its memory"
+        for text, leaf in zip(_shapes(found.memory), jax.tree.leaves(found.memory), strict=True)
+        if jnp.issubdtype(leaf.dtype, jnp.floating) and bool(jnp.isnan(leaf).any())
+    ]
+    if bad or not bool(jnp.isfinite(found.history.entropy).all()):
+        return f"after {config.num_episodes} episodes there is NaN in {', '.join(bad) or 'its weights'}"
+    return None

@@ -1,0 +1,334 @@
+"""Policies from outside the package: what they are told, for one device or for all, and what is wrong with them."""
+
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import d2djax
+from d2djax import check_policy, per_device, program, search
+from d2djax.channel import draw_state
+from d2djax.config import complete
+from d2djax.discovery import discover, learn
+from d2djax.episode import play, set_scene
+from d2djax.information import feedback_of, known_of
+from d2djax.policies.check import SMALL
+from d2djax.rng import Stream, at, run_key
+
+
+def policy_class(**parts):
+    """A copy of `Mean` in which some parts are others."""
+    kind = type("Changed", (Mean,), parts)
+    return jax.tree_util.register_dataclass(dataclass(frozen=True)(kind))
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Mean:
+    """Softmax over mean rewards, as plainly as can be."""
+
+    temperature: Any = 1.0
+    information = "own"
+
+    def init(self, key, known, config):
+        return {"sum": jnp.zeros((known.num_states, known.num_devices, known.num_devices))} | {
+            "tries": jnp.zeros((known.num_states, known.num_devices, known.num_devices))
+        }
+
+    def weights(self, key, memory, state):
+        mean = memory["sum"][state] / jnp.maximum(memory["tries"][state], 1)
+        return jnp.exp((mean - mean.max(-1, keepdims=True)) / self.temperature)
+
+    def update(self, memory, state, links, feedback):
+        device = jnp.arange(links.shape[0])
+        add = lambda name, what: memory[name].at[state, device, links].add(what)  # noqa: E731
+        return {"sum": add("sum", feedback.reward), "tries": add("tries", 1.0)}
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class OneDevice:
+    """The same rule as one device has it."""
+
+    temperature: Any = 1.0
+    information = "own"
+
+    def init(self, key, known, config):
+        assert known.outage.shape == (known.num_states, known.num_devices) and known.counts.ndim == 1
+        return jnp.zeros((2, known.num_states, known.num_devices))
+
+    def weights(self, key, memory, state):
+        mean = memory[0, state] / jnp.maximum(memory[1, state], 1)
+        return jnp.exp((mean - mean.max()) / self.temperature)
+
+    def update(self, memory, state, link, feedback):
+        return memory.at[:, state, link].add(jnp.stack([feedback.reward, jnp.float32(1)]))
+
+
+@pytest.fixture(scope="module")
+def network(tiny_networks):
+    return jax.tree.map(lambda leaf: leaf[3], tiny_networks)
+
+
+def test_rule_for_one_device_is_the_rule_for_all(network, tiny_config):
+    both = [
+        jax.jit(lambda rule=rule: learn(rule, run_key(3), network, tiny_config))()
+        for rule in (Mean(), per_device(OneDevice()))
+    ]
+    np.testing.assert_array_equal(both[0].links, both[1].links)
+    np.testing.assert_allclose(both[0].history.reward, both[1].history.reward, rtol=1e-6)
+
+
+def test_literal_reading_of_the_paper_is_a_mean_of_own_rewards(network, tiny_config):
+    config = replace(tiny_config, initial_value=0.0)
+    found = jax.jit(discover)(run_key(3), network, config)
+    own = jax.jit(lambda: learn(Mean(), run_key(3), network, config))()
+    np.testing.assert_allclose(found.buffer.reward, own.memory["sum"], rtol=1e-5)
+    np.testing.assert_array_equal(found.buffer.tries, own.memory["tries"])
+
+
+def test_level_of_information_decides_what_is_there(network, tiny_config):
+    scene = set_scene(network, tiny_config)
+    told = feedback_of(*play(scene, 0, jnp.array([1, 0, 0, 2, 3, 3]), tiny_config), "own")
+    assert told.reward.shape == (6,)
+    with pytest.raises(
+        AttributeError, match="'received' is not told to a policy with information='own'; level 'heard'"
+    ):
+        _ = told.received
+    known = known_of(scene, "heard")
+    assert known.offers.shape == (6, 6, 5) and known.num_states == 3
+    with pytest.raises(AttributeError, match="level 'all' has it"):
+        _ = known.network
+    assert known_of(scene, "all").network.rss.shape == (3, 6, 6)
+    np.testing.assert_array_equal(known.outage[4, 2], network.outage[2, 4])
+
+
+def wrong(name, what):
+    return lambda self, *arguments: what(getattr(Mean, name)(self, *arguments))
+
+
+FAULTS = [
+    (policy_class(update=wrong("update", lambda memory: memory | {"sum": memory["sum"][0]})), "shape and type"),
+    (
+        policy_class(update=wrong("update", lambda memory: memory | {"sum": memory["sum"].astype(int)})),
+        "shape and type",
+    ),
+    (policy_class(weights=wrong("weights", lambda weight: weight - 0.9)), "weights must be 0 or more; got -0.8"),
+    (policy_class(weights=wrong("weights", lambda weight: weight.at[1].set(0.0))), "a finite sum above 0"),
+    (policy_class(weights=wrong("weights", lambda weight: weight * jnp.arange(1.0, 6.0))), "device's number"),
+]
+
+
+@pytest.mark.parametrize("kind, message", FAULTS)
+def test_faults_are_found(kind, message):
+    found = check_policy(kind(), replace(SMALL, num_episodes=50, record_every=50))
+    assert len(found) == 1 and message in found[0], found
+
+
+def test_sound_policies_have_no_faults():
+    assert check_policy(Mean()) == []
+    assert check_policy(per_device(OneDevice())) == []
+
+
+# --- in runs, sweeps and searches ---
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class UCB:
+    """Upper confidence bound of each link (Auer and others, 2002), as a user would write it."""
+
+    width: float = 2.0
+    information = "own"
+
+    def init(self, key, known, config):
+        return jnp.zeros((2, known.num_states, known.num_devices, known.num_devices))
+
+    def weights(self, key, memory, state):
+        total, tries = memory[:, state]
+        seen = jnp.log1p(tries.sum(-1, keepdims=True))
+        bound = jnp.where(tries > 0, total / tries + self.width * jnp.sqrt(seen / tries), jnp.inf)
+        return jnp.asarray(bound == bound.max(-1, keepdims=True), jnp.float32)
+
+    def update(self, memory, state, links, feedback):
+        earned = jnp.stack([feedback.reward, jnp.ones_like(feedback.reward)])
+        return memory.at[:, state, jnp.arange(links.size), links].add(earned)
+
+
+def ring(key, network, config):
+    """Every device takes its points from the next one."""
+    num_states, num_devices, _ = network.outage.shape
+    return jnp.broadcast_to((jnp.arange(num_devices, dtype=jnp.int32) + 1) % num_devices, (num_states, num_devices))
+
+
+RECIPE = d2djax.Recipe(policies={"ucb": UCB(1.0), "ring": ring})
+
+
+@pytest.fixture(scope="module")
+def options(tiny_dataset):
+    return {"data": tiny_dataset, "training": False, "progress": False}
+
+
+@pytest.fixture(scope="module")
+def two(tiny_config):
+    return replace(tiny_config, policies=("uniform", "rl"))
+
+
+@pytest.fixture(scope="module")
+def found(two, options):
+    return d2djax.run(two, 2, recipe=RECIPE, **options)
+
+
+def test_own_policies_stand_beside_those_of_the_package(found, two):
+    assert found["policy"].values.tolist() == ["uniform", "rl", "ucb", "ring"]
+    assert (found["status"] == 0).all()
+    np.testing.assert_array_equal(found["links"].sel(policy="ring")[0, 0], [1, 2, 3, 4, 5, 0])
+    learns = found["discovery_reward"].notnull().all(["run", "episode"])
+    assert learns.values.tolist() == [False, True, True, False]
+    # In discovery as often as rl, and once for the exchange.
+    messages = found["control_energy"].mean("run")
+    assert messages.sel(policy="ucb") == messages.sel(policy="rl")
+    ratio = messages.sel(policy="ucb") / messages.sel(policy="ring")
+    assert ratio.item() == pytest.approx(1 + two.num_episodes, rel=1e-5)
+
+
+def test_own_policies_change_nothing_for_the_others(found, two, options):
+    alone = d2djax.run(two, 2, **options)
+    for name, one in alone.items():
+        beside = found[name].sel(policy=["uniform", "rl"]) if "policy" in one.dims else found[name]
+        np.testing.assert_array_equal(one, beside, err_msg=str(name))
+
+
+def plain_loop(network, key, config, width):
+    """What UCB learns, one episode and one device at a time; the exchange is that of the package."""
+    scene, (num_states, num_devices, _) = set_scene(network, config), network.outage.shape
+    total, tries = np.zeros((2, num_states, num_devices, num_devices), np.float32)
+    step, state, rewards = jax.jit(lambda state, links: play(scene, state, links, config)[1].rewards.total), 0, []
+    for episode in range(config.num_episodes):
+        drawn = int(draw_state(key, episode, config))
+        state = state if drawn < 0 else drawn
+        uniform = np.asarray(jax.random.uniform(at(key, Stream.POLICY, episode), (num_devices,)))
+        links = np.zeros(num_devices, np.int32)
+        for device in range(num_devices):
+            counts, sums = tries[state, device], total[state, device]
+            best = np.flatnonzero(counts == 0)
+            if best.size == 0:
+                bound = sums / counts + np.float32(width) * np.sqrt(np.log1p(counts.sum()) / counts)
+                best = np.flatnonzero(bound == bound.max())
+            links[device] = best[int(uniform[device] * best.size)]
+        reward = np.asarray(step(jnp.int32(state), jnp.asarray(links)))
+        total[state, np.arange(num_devices), links] += reward
+        tries[state, np.arange(num_devices), links] += 1
+        rewards.append(reward.mean())
+    return total, tries, np.mean(np.reshape(rewards, (-1, config.record_every)), axis=1)
+
+
+def test_ucb_is_the_plain_loop(network, tiny_config):
+    config = complete(d2djax.validate(tiny_config))
+    got = jax.jit(lambda: learn(UCB(1.0), run_key(3), network, config))()
+    total, tries, rewards = plain_loop(network, run_key(3), config, 1.0)
+    np.testing.assert_array_equal(got.memory[1], tries)
+    np.testing.assert_allclose(got.memory[0], total, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(got.history.reward, rewards, rtol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def swept(two, tmp_path_factory, options):
+    axes, out = {"ucb.width": [0.5, 1, 4], "gamma": [0.0, two.gamma]}, tmp_path_factory.mktemp("swept")
+    before = program.num_compiled()
+    results = d2djax.sweep(two, axes, 2, out, recipe=RECIPE, **options)
+    return out, axes, results, program.num_compiled() - before
+
+
+def test_numbers_of_own_policies_are_axes(swept, found):
+    _, _, results, _ = swept
+    one = results.sel({"ucb.width": 1, "gamma": results["gamma"][1]})
+    for name in ("links", "discovery_reward", "control_energy"):
+        np.testing.assert_array_equal(one[name], found[name], err_msg=name)
+    ucb = results["discovery_reward"].sel(policy="ucb")
+    assert (ucb.sel({"ucb.width": 0.5}) != ucb.sel({"ucb.width": 4})).any()
+    assert (results["links"].sel(policy="rl").std("ucb.width") == 0).all()
+
+
+def test_another_number_compiles_nothing(swept, found):
+    # The programs are those of `found`.
+    assert swept[3] == 0
+
+
+def test_a_sweep_with_own_policies_grows_and_knows_its_code(swept, two, options):
+    out, axes, _, _ = swept
+    grown = d2djax.sweep(two, axes | {"ucb.width": [0.5, 1, 2, 4]}, 2, out, recipe=RECIPE, **options)
+    assert grown.sizes["ucb.width"] == 4
+
+    changed = policy_like(
+        UCB, weights=lambda self, key, memory, state: UCB.weights(self, key, memory, state) + 1e-3
+    )
+    recipe = d2djax.Recipe(policies={"ucb": changed(1.0), "ring": ring})
+    with pytest.raises(ValueError, match=r"results of another sweep are here \(recipe.policies.ucb"):
+        d2djax.sweep(two, axes, 2, out, recipe=recipe, **options)
+
+
+def policy_like(base, **parts):
+    """A copy of a policy in which some parts are others."""
+    kind = type("Changed", (base,), parts)
+    return jax.tree_util.register_dataclass(dataclass(frozen=True)(kind))
+
+
+def test_numbers_of_own_policies_are_sought(two, tmp_path, options):
+    ranges = {"ucb.width": d2djax.Uniform(0, 3)}
+    given = {"policy": "ucb", "recipe": RECIPE, "progress": False, "data": options["data"]}
+    study = search.search(two, ranges, ["reward"], 3, 2, tmp_path, batch=3, **given)
+    trials = search.trials_of(study)
+    assert trials.sizes == {"trial": 3, "run": 2} and (trials["ucb.width"] >= 0).all()
+    best = study.best_trial
+    recipe = d2djax.Recipe(policies={"ucb": UCB(best.params["ucb.width"])})
+    again = d2djax.run(replace(two, policies=()), 2, recipe=recipe, **options)
+    assert again["graph_reference_reward"].mean().item() == pytest.approx(best.value, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "policies, message",
+    [
+        ({"rl": UCB()}, "policies['rl'] must have another name"),
+        ({"ucb": UCB}, "policies['ucb'] must be an object, such as UCB(); got the class itself"),
+        ({"mine": 3}, "policies['mine'] must be a policy with init, weights and update, or a function"),
+        ({"two words": ring}, "the name of a policy must be a word"),
+        ([UCB()], "policies must be a dict of names and policies; got list"),
+        (
+            {"mine": policy_like(UCB, information="more")()},
+            "must be one of own, heard, all; got 'more'",
+        ),
+        ({"mine": policy_like(UCB, update=None)()}, "must have init, weights and update; Changed lacks update"),
+        ({"mine": dataclass(frozen=True)(type("Bare", (UCB,), {}))()}, "@jax.tree_util.register_dataclass"),
+        ({"mine": UCB("wide")}, "must be made of numbers and arrays; got 'wide'"),
+    ],
+)
+def test_what_is_no_policy_is_refused(policies, message):
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+        d2djax.Recipe(policies=policies)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "axes, message",
+    [
+        ({"ucb.widht": [1.0]}, "did you mean 'ucb.width'"),
+        ({"ring.width": [1.0]}, "must be a setting"),
+        ({"ucb.width": ["wide"]}, "ucb.width must be a number; got 'wide'"),
+        ({"ucb.width": [1.0, np.inf]}, "ucb.width must be a finite number"),
+        ({"ucb.width": [1.0, 1.0]}, "must not repeat a value"),
+    ],
+)
+def test_what_is_no_number_of_a_policy_is_refused(two, tmp_path, axes, message, options):
+    with pytest.raises(ValueError, match=message):
+        d2djax.sweep(two, axes, 1, tmp_path, recipe=RECIPE, **options)
+    assert not any(tmp_path.iterdir())
+
+
+def test_no_policy_at_all_is_refused(two, options):
+    with pytest.raises(ValueError, match="policies must be at least one policy"):
+        d2djax.run(replace(two, policies=()), 1, **options)
