@@ -27,13 +27,27 @@ def codecs() -> dict[str, Any]:
     return {"compressors": (ZstdCodec(level=0), Crc32cCodec())}
 
 
-def seal(path: Path) -> None:
-    """Gathers the metadata of all arrays of a zarr store in its root, which then bears a checksum of itself."""
+def seal(path: Path, without: Iterable[str] = ()) -> None:
+    """Gathers the metadata of all arrays of a zarr store in its root, which then bears a checksum of itself.
+
+    The root also keeps the checksums of all chunks, so that one that lies in the place of another is seen.
+
+    Args:
+        path: the store.
+        without: arrays whose chunks are still to be written.
+    """
     root = json.loads((path / "zarr.json").read_bytes())
     files = sorted(path.glob("*/zarr.json"))
     arrays = {file.parent.name: json.loads(file.read_bytes()) for file in files}
     root["consolidated_metadata"] = {"kind": "inline", "must_understand": False, "metadata": arrays}
-    root["attributes"] = {"checksum": NO_SUM.decode()} | root["attributes"]
+    chunks = [
+        chunk_file(path, name, array, place)
+        for name, array in arrays.items()
+        if name not in without
+        for place in places(array)
+    ]
+    sums = {file.relative_to(path).as_posix(): end_of(file.read_bytes()) for file in chunks}
+    root["attributes"] = {"checksum": NO_SUM.decode(), "sums": sums} | root["attributes"]
     content = _text(root)
     (path / "zarr.json").write_bytes(content.replace(NO_SUM, _sum(content), 1))
     for file, array in zip(files, arrays.values(), strict=True):
@@ -58,7 +72,8 @@ def is_older(content: bytes) -> bool:
     """Whether the metadata of a root are of a store from before there were checksums."""
     try:
         root = json.loads(content)
-        return "checksum" not in root["attributes"] and "consolidated_metadata" not in root
+        is_group = root["node_type"] == "group"
+        return is_group and "checksum" not in root["attributes"] and "consolidated_metadata" not in root
     except (ValueError, KeyError, TypeError):
         return False
 
@@ -86,10 +101,26 @@ def is_sound(file: Path) -> bool:
     return content is not None and is_sound_content(content)
 
 
+def is_the_one(file: Path, expected: str | None) -> bool:
+    """Whether a chunk is sound, and the one that belongs here: that of another place is sound as well."""
+    content = content_of(file)
+    return content is not None and is_sound_content(content) and expected in (None, end_of(content))
+
+
 def is_sound_content(content: bytes) -> bool:
     """Whether bytes end with the checksum of what comes before."""
     # A sum of nothing is nothing.
     return len(content) > 4 and google_crc32c.value(content[:-4]) == int.from_bytes(content[-4:], "little")
+
+
+def with_sum(content: bytes) -> bytes:
+    """Bytes that end with the checksum of what comes before."""
+    return content + google_crc32c.value(content).to_bytes(4, "little")
+
+
+def end_of(content: bytes) -> str:
+    """The checksum that a chunk ends with."""
+    return content[-4:].hex()
 
 
 def chunk_file(path: Path, name: str, array: Mapping[str, Any], place: Iterable[int]) -> Path:
@@ -104,11 +135,11 @@ def places(array: Mapping[str, Any]) -> Iterator[tuple[int, ...]]:
     return product(*(range(math.ceil(length / max(1, step))) for length, step in lengths))
 
 
-def unsound(files: Iterable[Path]) -> list[Path]:
-    """Chunks that are missing or damaged."""
-    every = list(files)
+def unsound(sums: Mapping[Path, str | None]) -> list[Path]:
+    """Chunks that are missing or damaged, or have another checksum than they should, where one is known."""
     with ThreadPoolExecutor(THREADS) as pool:
-        return [file for file, good in zip(every, pool.map(is_sound, every), strict=True) if not good]
+        good = pool.map(is_the_one, sums.keys(), sums.values())
+        return [file for file, is_good in zip(sums, good, strict=True) if not is_good]
 
 
 def fault(file: Path) -> str:

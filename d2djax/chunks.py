@@ -68,6 +68,7 @@ def _mended(path: Path, held: locks.Locks) -> store.Store:
         if held.take(locks.FIRST_TASK + number):
             faults = found.faults(region)
             if faults:
+                _check_files(faults)
                 found.unmark(region)
                 bad += faults
             held.release(locks.FIRST_TASK + number)
@@ -76,6 +77,13 @@ def _mended(path: Path, held: locks.Locks) -> store.Store:
     if len(bad) > MOST_LINES:
         held.say(f"{path}: {len(bad) - MOST_LINES} more files are damaged or missing")
     return found
+
+
+def _check_files(faults: list[Path]) -> None:
+    """Checks that damaged files can be written again: a folder in the place of one is somebody else's."""
+    for file in faults:
+        if file.is_dir():
+            raise ValueError(f"{file}: expected a file; found a folder, which is not replaced")
 
 
 class Chunks:

@@ -300,7 +300,8 @@ def read(path: str | os.PathLike[str]) -> xarray.Dataset:
         raise FileNotFoundError(f"{path}: no results here; expected a zarr store that d2djax wrote")
     found = xarray.open_zarr(path, consolidated=store.check(path), chunks=None)
     order = {dim: np.array(places) for dim, places in json.loads(found.attrs.pop("order", "{}")).items()}
-    found.attrs.pop("checksum", None)
+    for name in store.OF_THE_SEAL:
+        found.attrs.pop(name, None)
     return _renamed(found.isel(order) if order else found, path)
 
 

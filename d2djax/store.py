@@ -6,7 +6,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,6 +21,10 @@ from d2djax.layout import Layout, Region, fill_value, labels, places
 DONE = "done"
 # Second versions of what cannot be computed again without being read.
 COPIES = f"{DONE}/copies"
+# For each chunk of runs, which checksums its files have: one that lies in the place of another is sound as well.
+SUMS = f"{DONE}/sums"
+# Attributes of a root that are about its files.
+OF_THE_SEAL = ("checksum", "sums")
 
 
 def create(layout: Layout, path: Path) -> None:
@@ -56,7 +60,7 @@ def _make(layout: Layout, path: Path) -> None:
             array.attrs.update(attributes)
         # All marks are there from the start, so that one that is missing is seen.
         group[DONE][...] = 0  # type: ignore[index]
-    checksums.seal(path)
+    checksums.seal(path, without=(*layout.variables, DONE))
     for name, content in _to_copy(path).items():
         (path / COPIES / name).parent.mkdir(parents=True, exist_ok=True)
         (path / COPIES / name).write_bytes(content)
@@ -120,7 +124,7 @@ def layout_of(path: Path) -> Layout:
                 attributes,
             )
     attributes = {
-        name: value for name, value in root["attributes"].items() if name not in ("checksum", "coordinates")
+        name: value for name, value in root["attributes"].items() if name not in (*OF_THE_SEAL, "coordinates")
     }
     return Layout(
         dims=dict(zip(outer, arrays[DONE]["shape"], strict=True)),
@@ -161,12 +165,19 @@ def repair(path: Path) -> list[str]:
     """
     root = _root(path)
     assert root is not None
+    sums = root["attributes"].get("sums", {})
     twice = [Path("zarr.json"), *(file.relative_to(path) for file in _coordinate_files(path, _arrays(root)))]
     wanted: dict[Path, bytes] = {}
     for name in twice:
         found = [checksums.content_of(file) for file in (path / name, path / COPIES / name)]
-        is_sound = checksums.is_sealed if name.name == "zarr.json" else checksums.is_sound_content
-        good = [content for content in found if content is not None and is_sound(content)]
+        is_root, expected = name.name == "zarr.json", sums.get(name.as_posix())
+        good = [
+            content
+            for content in found
+            if content is not None
+            and (checksums.is_sealed(content) if is_root else checksums.is_sound_content(content))
+            and (is_root or expected in (None, checksums.end_of(content)))
+        ]
         if not good:
             raise ValueError(f"{checksums.fault(path / name)}, and so is its copy; choose another folder")
         wanted |= {path / name: good[0], path / COPIES / name: good[0]}
@@ -214,10 +225,16 @@ class Store:
 
     def marks(self, region: Region) -> np.ndarray:
         """1 for each run of a chunk that is done; 0 for all if the marks are damaged."""
+        found = self._sound_marks(region)
+        return np.zeros(tuple(part.stop - part.start for part in region), np.int8) if found is None else found
+
+    def _sound_marks(self, region: Region) -> np.ndarray | None:
         if not checksums.is_sound(self.file(DONE, region)):
-            shape = tuple(part.stop - part.start for part in region)
-            return np.zeros(shape, np.int8)
-        return self.read(DONE, region)
+            return None
+        try:
+            return self.read(DONE, region)
+        except ValueError:  # A sound file of something else, which has another size.
+            return None
 
     def read(self, name: str, region: Region) -> np.ndarray:
         """Values of a variable at some places."""
@@ -230,10 +247,29 @@ class Store:
 
     def faults(self, region: Region) -> list[Path]:
         """Files of a chunk that are damaged, or missing although a run of it is done."""
-        names = [DONE, *(self.layout.variables if self.marks(region).any() else ())]
-        files = [self.file(name, region) for name in names]
-        good = self._pool.map(checksums.is_sound, files)
-        return [file for file, is_good in zip(files, good, strict=True) if not is_good]
+        marks = self.file(DONE, region)
+        done = self._sound_marks(region)
+        if done is None:
+            return [marks]
+        if not done.any():
+            return []
+        found = _sums(self._sums_file(region))
+        if found is None:
+            return [self._sums_file(region)]
+        files = {self.file(name, region): found.sums.get(name) for name in self.layout.variables}
+        good = self._pool.map(checksums.is_the_one, files.keys(), files.values())
+        bad = [file for file, is_good in zip(files, good, strict=True) if not is_good]
+        return bad if found.allow(done) else [marks, *bad]
+
+    def _sums_file(self, region: Region) -> Path:
+        return _sums_file(self.path, self.file(DONE, region))
+
+    def _note_sums(self, region: Region, done: np.ndarray, names: Iterable[str]) -> None:
+        """Keeps the checksums of some files of a chunk, and which runs may be marked."""
+        file = self._sums_file(region)
+        sums = {name: checksums.end_of(self.file(name, region).read_bytes()) for name in names}
+        content = json.dumps({"of": file.name, "sums": sums, "done": done.astype(int).ravel().tolist()}).encode()
+        files.write_bytes(file, checksums.with_sum(content))
 
     def unmark(self, region: Region) -> None:
         """Lets the runs of a chunk count as not done."""
@@ -255,6 +291,9 @@ class Store:
             OSError: the disk is full or gone; the runs count as not computed.
         """
         done = self.marks(region) == 1
+        if (done & ~runs).any():
+            # What is done stays good if this process is stopped when some files are new and some are not.
+            self._note_sums(region, done, ())
         within = self.layout.within()
         place = {dim: places(own.get(dim, all_).tolist(), all_.tolist()) for dim, all_ in within.items()}
         for name, rows in values.items():
@@ -269,9 +308,41 @@ class Store:
             whole[runs] = full
             self._zarr[name][region] = whole
         self._sync([self.file(name, region) for name in values])
+        self._note_sums(region, done | runs, values)
         # The marks last, so that what is marked is there even if the power fails.
         self._zarr[DONE][region] = (done | runs).astype(np.int8)
         files.sync(self.file(DONE, region))
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What is known of the files of a chunk: the checksum of each variable's, and which runs are finished."""
+
+    sums: dict[str, str]
+    done: np.ndarray
+
+    def allow(self, marks: np.ndarray) -> bool:
+        """Whether marks may be these; a process that was stopped has not set all of them yet."""
+        found = marks.ravel()
+        return found.size == self.done.size and bool(((found == 0) | (found == self.done)).all())
+
+
+def _sums_file(path: Path, marks: Path) -> Path:
+    return path / SUMS / marks.name
+
+
+def _sums(file: Path) -> Sums | None:
+    """What is known of the files of a chunk; none if its file is missing or damaged."""
+    try:
+        content = file.read_bytes()
+        if not checksums.is_sound_content(content):
+            return None
+        found = json.loads(content[:-4])
+        if found["of"] != file.name:
+            return None
+        return Sums(dict(found["sums"]), np.array(found["done"], np.int8))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def holds(there: Layout, wanted: Layout) -> bool:
@@ -316,6 +387,7 @@ def _take_over(old: Store, new: Store, region: Region) -> None:
     if is_same and all(np.array_equal(within[dim], values) for dim, values in new.layout.within().items()):
         for name in (*new.layout.variables, DONE):
             _link(old.file(name, region), new.file(name, region))
+        new._note_sums(region, done, new.layout.variables)
         return
     runs = np.zeros(tuple(one.stop - one.start for one in region), bool)
     runs[tuple(slice(0, length) for length in done.shape)] = done
@@ -359,7 +431,7 @@ def _is_own(name: Path, arrays: list[str]) -> bool:
     partial = r"(\.[0-9a-f]{32}\.partial)?"
     return (
         re.fullmatch(rf"zarr\.json{partial}", text) is not None
-        or text.startswith(f"{COPIES}/")
+        or text.startswith((f"{COPIES}/", f"{SUMS}/"))
         or (first in arrays and re.fullmatch(rf"(c([./]\d+)*|zarr\.json){partial}", rest) is not None)
     )
 
@@ -372,9 +444,15 @@ def clean(path: Path) -> None:
         if is_own and one.is_dir() and {entry.name for entry in one.iterdir()} <= {"new"}:
             shutil.rmtree(one)
     names = [file.parent.name for file in path.glob("*/zarr.json")]
-    for one in path.rglob("*.partial"):
-        if _is_own(one.relative_to(path), names):
-            one.unlink(missing_ok=True)
+    for one in list(path.rglob("*.partial")):
+        name = one.relative_to(path)
+        if not one.is_dir():
+            if _is_own(name, names):
+                one.unlink(missing_ok=True)
+        elif {entry.name for entry in one.iterdir()} <= {"new"}:
+            whole = Path(re.sub(r"\.[a-z0-9_]{8}\.partial$", "", name.as_posix()))
+            if whole != name and _is_own(whole, names):
+                shutil.rmtree(one)
 
 
 def check(path: Path) -> bool:
@@ -396,9 +474,11 @@ def check(path: Path) -> bool:
     arrays = _arrays(root)
     bad = [file for file, expected in wanted.items() if checksums.content_of(file) != expected]
     names = [name for name in arrays if not _is_sweep(arrays) or not _is_result(arrays, name)]
-    bad += checksums.unsound(_chunks(path, arrays, names))
+    sums = root["attributes"].get("sums", {})
+    chunks = _chunks(path, arrays, names)
+    bad += checksums.unsound({file: sums.get(file.relative_to(path).as_posix()) for file in chunks})
     if _is_sweep(arrays) and not bad:
-        bad = checksums.unsound(_chunks_of_done_runs(path, arrays))
+        bad = _faults_of_done_runs(path, arrays)
     if bad:
         again = "the same sweep" if _is_sweep(arrays) else "the same command, which makes all results anew,"
         more = f" (and {len(bad) - 1} more files)" if len(bad) > 1 else ""
@@ -414,17 +494,32 @@ def _chunks(path: Path, arrays: Mapping[str, Any], names: list[str]) -> list[Pat
     ]
 
 
-def _chunks_of_done_runs(path: Path, arrays: Mapping[str, Any]) -> list[Path]:
+def _faults_of_done_runs(path: Path, arrays: Mapping[str, Any]) -> list[Path]:
+    """Files of a sweep's chunks with finished runs that are damaged; another process may be writing there."""
     import zarr
 
-    marks, names = zarr.open_array(path / DONE, mode="r"), [name for name in arrays if _is_result(arrays, name)]
-    outer = len(marks.shape)
-    return [
-        checksums.chunk_file(path, name, arrays[name], [*place, *[0] * (len(arrays[name]["shape"]) - outer)])
-        for place in checksums.places(arrays[DONE])
-        if np.any(marks.get_block_selection(place))
-        for name in names
-    ]
+    array, names = zarr.open_array(path / DONE, mode="r"), [name for name in arrays if _is_result(arrays, name)]
+    bad, sums, outer = [], {}, len(array.shape)
+    for place in checksums.places(arrays[DONE]):
+        file = checksums.chunk_file(path, DONE, arrays[DONE], place)
+        try:
+            marks = np.asarray(array.get_block_selection(place))
+        except ValueError:  # A sound file of something else, which has another size.
+            bad.append(file)
+            continue
+        if not marks.any():
+            continue
+        found = _sums(_sums_file(path, file))
+        if found is None:
+            bad.append(_sums_file(path, file))
+        elif not found.allow(marks):
+            bad.append(file)
+        for name in names:
+            chunk = [*place, *[0] * (len(arrays[name]["shape"]) - outer)]
+            # A chunk that is to get more runs may just be written, and has other sums until they are marked.
+            expected = found.sums.get(name) if found and marks.all() else None
+            sums[checksums.chunk_file(path, name, arrays[name], chunk)] = expected
+    return bad + checksums.unsound(sums)
 
 
 def _check_older(path: Path) -> None:

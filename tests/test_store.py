@@ -176,8 +176,8 @@ def test_marks_are_written_when_all_else_is_on_the_disk(tmp_path, monkeypatch):
 
     def watch(handle):
         synced.append(Path(os.readlink(f"/proc/self/fd/{handle}")))
-        # The last wait before the marks: two chunks and their two folders.
-        marks = results.read(path)["done"].values if len(synced) == 4 else np.zeros(1)
+        # The last wait before the marks: two chunks and their two folders, their checksums and the folder of these.
+        marks = results.read(path)["done"].values if len(synced) == 6 else np.zeros(1)
         assert not marks.any()
         fsync(handle)
 
@@ -187,7 +187,8 @@ def test_marks_are_written_when_all_else_is_on_the_disk(tmp_path, monkeypatch):
     fill(path, wanted, most=1)
     names = [one.relative_to(path).as_posix() for one in synced]
     assert names[-1] == "done/c.0.0"
-    assert sorted(names[:-1]) == ["loss", "loss/c.0.0.0.0", "moved", "moved/c.0.0"]
+    assert sorted(names[:4]) == ["loss", "loss/c.0.0.0.0", "moved", "moved/c.0.0"]
+    assert names[5] == "done/sums" and len(names) == 7
 
 
 def test_of_two_that_lay_out_one_wins(tmp_path):
@@ -234,10 +235,11 @@ def test_only_own_leftovers_are_removed(tmp_path):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     (path / "loss" / "c.0.0.0.0123456789abcdef0123456789abcdef.partial").write_bytes(b"half")
-    (tmp_path / "results.zarr.abcdefg_.partial" / "new").mkdir(parents=True)
+    for name in ("results.zarr.abcdefg_.partial", "results.zarr/done/sums/c.0.0.abcdefg_.partial"):
+        (tmp_path / name / "new").mkdir(parents=True)
     fill(path, make_layout())
     assert files_of(tmp_path) == before | {name: text.encode() for name, text in foreign.items()}
-    assert not (tmp_path / "results.zarr.abcdefg_.partial").exists()
+    assert not list(tmp_path.rglob("*abcdefg_.partial"))
 
 
 # --- another order, other values, more seeds ---
@@ -403,8 +405,12 @@ def test_a_stop_while_a_sweep_grows_loses_nothing(tmp_path, monkeypatch, stop):
 def harm(file, rng):
     """Damages a file as disks and people do."""
     content = file.read_bytes()
-    way = rng.choice(["flip", "cut", "delete", "zeros"])
-    if way == "delete":
+    way = rng.choice(["flip", "cut", "delete", "zeros", "another"])
+    others = [one for one in sorted(file.parent.rglob("*")) if one.is_file() and one.read_bytes() != content]
+    # Marks of another chunk may well be the right ones.
+    if way == "another" and others and file.parent.name != "done":
+        shutil.copyfile(rng.choice(others), file)
+    elif way == "delete":
         file.unlink()
     elif way == "cut":
         file.write_bytes(content[: rng.randrange(len(content))])
@@ -440,7 +446,9 @@ def test_damage_is_seen_named_and_mended(sound, tmp_path, seed):
         assert "\n" not in str(caught.value)
     computed = fill(path, make_layout(), say=lines.append)
     assert len(lines) == 1 and name in lines[0]
-    assert len(computed) == (1 if re.fullmatch(r"(loss|moved|done)/c\.\d.*", str(file.relative_to(path))) else 0)
+    assert len(computed) == (
+        1 if re.fullmatch(r"(loss|moved|done|done/sums)/c\.\d.*", str(file.relative_to(path))) else 0
+    )
     check(results.read(path), GAMMAS, SEEDS)
     assert files_of(path).keys() == files_of(sound).keys()
 
@@ -454,6 +462,60 @@ def test_a_folder_of_a_variable_that_is_gone_is_made_again(sound, tmp_path):
     assert len(fill(path, make_layout(), say=lines.append)) == 4
     assert [line for line in lines if "loss/zarr.json: missing; written again" in line]
     assert len(lines) == 5
+    check(results.read(path), GAMMAS, SEEDS)
+
+
+@pytest.mark.parametrize("name", ["loss/c.0.1.0.0", "moved/c.0.1", "done/sums/c.0.1", "done/c.0.1", "policy/c/0"])
+def test_a_sound_file_in_the_place_of_another_is_seen(sound, tmp_path, name):
+    path, lines = tmp_path / "results.zarr", []
+    shutil.copytree(sound, path)
+    other = "run/c/0" if name in ("policy/c/0", "done/c.0.1") else name.replace(".1", ".0", 1)
+    shutil.copyfile(path / other, path / name)
+    with pytest.raises(ValueError, match=re.escape(f"{path / name}: damaged")):
+        results.read(path)
+    fill(path, make_layout(), say=lines.append)
+    assert len(lines) == 1 and f"{path / name}: damaged" in lines[0]
+    check(results.read(path), GAMMAS, SEEDS)
+
+
+def test_marks_of_runs_that_are_not_done_are_seen(tmp_path):
+    path, lines = tmp_path / "results.zarr", []
+    fill(path, make_layout(), most=1)
+    fill(path, make_layout([0.0], [0, 3]))
+    shutil.copyfile(path / "done" / "c.0.0", path / "done" / "c.0.1")
+    with pytest.raises(ValueError, match=r"done/c\.0\.1: damaged"):
+        results.read(path)
+    fill(path, make_layout(), say=lines.append)
+    assert [line for line in lines if "done/c.0.1: damaged" in line]
+    check(results.read(path), GAMMAS, SEEDS)
+
+
+@pytest.mark.parametrize("name", ["loss/c.0.1.0.0", "done/c.0.1", "done/sums/c.0.1", "gamma/c/0", "zarr.json"])
+def test_a_folder_in_the_place_of_a_file_is_refused_and_stays(sound, tmp_path, name):
+    path = tmp_path / "results.zarr"
+    shutil.copytree(sound, path)
+    (path / name).unlink()
+    (path / name).mkdir()
+    (path / name / "notes.txt").write_text("mine")
+    for work in (lambda: results.read(path), lambda: fill(path, make_layout())):
+        with pytest.raises(ValueError, match=re.escape(str(path / name))) as caught:
+            work()
+        assert "\n" not in str(caught.value)
+    assert (path / name / "notes.txt").read_text() == "mine"
+
+
+def test_a_stop_while_a_chunk_gets_more_runs_loses_none(tmp_path, monkeypatch):
+    path, lines = tmp_path / "results.zarr", []
+    fill(path, make_layout([0.0], SEEDS))
+    fill(path, make_layout([0.0, 0.5], [0]))
+    monkeypatch.setattr(store.Store, "_sync", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        fill(path, make_layout())
+    monkeypatch.undo()
+    done = results.read(path)["done"].values.sum()
+    assert done == 6
+    computed = fill(path, make_layout(), say=lines.append)
+    assert not lines and sum(map(len, computed)) == len(GAMMAS) * len(SEEDS) - 6
     check(results.read(path), GAMMAS, SEEDS)
 
 
