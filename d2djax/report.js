@@ -278,9 +278,7 @@ function showResults() {
   if (DATA.claims.length) table(byId("claims"), DATA.claims, ["claim", "measured, 95 % bootstrap interval", "verdict"]);
   else byId("claims").replaceWith("These results have no data for any of them.");
 
-  if (DATA.tables.some((one) => one.length)) {
-    controls("tables", pointChoice(DATA.curves.points), (chosen) => drawTables(DATA.tables[placeOf(DATA.curves.points, chosen)]));
-  } else byId("tables-section").remove();
+  controls("tables", pointChoice(DATA.curves.points), (chosen) => drawTables(DATA.tables[placeOf(DATA.curves.points, chosen)]));
 
   const variables = Object.keys(DATA.curves.variables);
   const allPolicies = Object.keys(DATA.colours.policies);

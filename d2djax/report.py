@@ -73,14 +73,14 @@ def _machine(about: dict[str, Any], backend: str) -> str:
 
 
 def _tables(points: digest.Points) -> list[list[dict[str, Any]]]:
-    """Summary and costs of each point."""
+    """Summary of each point and, of trained runs, the costs."""
     found = []
     names = policies_of(points.results)
-    is_compared = "none" in names and len(names) > 1
+    is_compared = "accuracy" in points.results and "none" in names and len(names) > 1
     for at in np.ndindex(*(points.results.sizes[dim] for dim in points.axes)):
         one = points.results.isel(dict(zip(points.axes, at, strict=True)))
         made = [summary_table, cost_table] if is_compared else [summary_table]
-        found.append([cells_of(table(one)) for table in made] if "accuracy" in one else [])
+        found.append([cells_of(table(one)) for table in made])
     return found
 
 

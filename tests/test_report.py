@@ -376,6 +376,16 @@ def test_summary_and_costs_are_on_the_page(opened):
     assert browser.find_element("id", "tables").find_elements("tag name", "table")[0].text != before
 
 
+def test_graphs_alone_have_a_summary():
+    graphs = made(GRID).drop_vars(["accuracy", "upload_energy", "upload_bits"])
+    graphs["graph_reference_reward"] = graphs["graph_reward"] / 2
+    found = page_data(graphs)["tables"]
+    assert [len(one) for one in found] == [1] * 6
+    ((_, rl),) = (table["rows"] for table in found[5])
+    expected = graphs["graph_reference_reward"].isel(gamma=1, alpha_outage=2).sel(policy="rl").mean()
+    assert float(rl[1].split(" ")[0]) == pytest.approx(expected.item(), abs=5e-4)
+
+
 def searched():
     """Trials of a search for two objectives; the first depends on gamma alone, and one trial failed."""
     rng = np.random.default_rng(0)
