@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from d2djax import repeat
+from d2djax import recipe_files, repeat
 from d2djax.options import Run, Search, Sweep
 
 if TYPE_CHECKING:
     from d2djax.axes import Range
+    from d2djax.federated import Recipe
 
 # Of one axis written as FIRST:LAST:STEP: more are a slip of the pen.
 MOST_VALUES = 100_000
@@ -22,6 +23,9 @@ def file_text(command: Run | Sweep | Search) -> str:
     """The text of the file that repeats a command: its options before `out`, and settings that are on no axis."""
     own = [item.name for item in dataclasses.fields(command)]
     options = {name: getattr(command, name) for name in own[1 : own.index("out")]}
+    if command.recipe:
+        # From wherever it is repeated.
+        options["recipe"] = ":".join(map(str, recipe_files.parts_of(command.recipe)))
     on_axis = [repeat.axis_name(text) for text in command.axis] if not isinstance(command, Run) else []
     return repeat.text_of(type(command).__name__.lower(), options, command.config, on_axis)
 
@@ -42,6 +46,27 @@ def seeds_of(command: Run | Sweep) -> Sequence[int]:
     return command.seeds
 
 
+def recipe_of(command: Run | Sweep | Search) -> Recipe | None:
+    """The recipe that a command names, if it names one; its file is run.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
+    if not command.recipe:
+        return None
+    from d2djax import machine
+
+    # Code that makes an array as it is read starts JAX, whose devices are then fixed.
+    machine.use_all_cores()
+    return recipe_files.load_recipe(command.recipe)
+
+
+def _learners_in(recipe: Recipe | None) -> dict[str, Any]:
+    from d2djax.policies import learners_in
+
+    return {} if recipe is None else learners_in(recipe.policies)
+
+
 def _value(text: str) -> Any:
     """A number, a text, or `none`."""
     if text.lower() == "none":
@@ -54,7 +79,7 @@ def _value(text: str) -> Any:
     return text
 
 
-def axis(text: str) -> tuple[str, list[Any] | Range]:
+def axis(text: str, recipe: Recipe | None = None) -> tuple[str, list[Any] | Range]:
     """Reads `gamma=0,0.5,1`, `gamma=0:1:0.1`, `gamma=uniform:0:1` or `alpha_outage=log:0.1:10`.
 
     Raises:
@@ -69,7 +94,8 @@ def axis(text: str) -> tuple[str, list[Any] | Range]:
             f"--axis {text}: expected NAME=VALUE,VALUE,..., NAME=FIRST:LAST:STEP, NAME=uniform:LOW:HIGH "
             "or NAME=log:LOW:HIGH"
         )
-    check_name(name)
+    own = _learners_in(recipe)
+    check_name(name, own)
     kind, *limits = given.split(":")
     ranges = {"uniform": Uniform, "log": LogUniform}
     if kind not in ranges:
@@ -81,7 +107,7 @@ def axis(text: str) -> tuple[str, list[Any] | Range]:
     if len(numbers) != 2 or not all(isinstance(one, (int, float)) for one in numbers):
         raise ValueError(f"--axis {text}: expected two numbers, {kind}:LOW:HIGH")
     found = ranges[kind](float(numbers[0]), float(numbers[1]))
-    check_ranges({name: found})
+    check_ranges({name: found}, own)
     return name, found
 
 
@@ -107,15 +133,15 @@ def _steps(text: str, given: str) -> list[Any]:
     return [int(one) if one == int(one) else float(one) for one in values]
 
 
-def _named(texts: Sequence[str]) -> dict[str, list[Any] | Range]:
-    given = [axis(text) for text in texts]
+def _named(texts: Sequence[str], recipe: Recipe | None) -> dict[str, list[Any] | Range]:
+    given = [axis(text, recipe) for text in texts]
     names = [name for name, _ in given]
     if len(set(names)) < len(names):
         raise ValueError(f"--axis: every setting once; got {', '.join(names)}")
     return dict(given)
 
 
-def ranges_of(texts: Sequence[str]) -> dict[str, Range]:
+def ranges_of(texts: Sequence[str], recipe: Recipe | None = None) -> dict[str, Range]:
     """The ranges of a search; listed values are a choice among them.
 
     Raises:
@@ -123,11 +149,17 @@ def ranges_of(texts: Sequence[str]) -> dict[str, Range]:
     """
     from d2djax.axes import Choice
 
-    return {name: Choice(tuple(one)) if isinstance(one, list) else one for name, one in _named(texts).items()}
+    return {
+        name: Choice(tuple(one)) if isinstance(one, list) else one for name, one in _named(texts, recipe).items()
+    }
 
 
 def axes(
-    texts: Sequence[str], random: int, draw_seed: int, points: Sequence[Mapping[str, Any]] = ()
+    texts: Sequence[str],
+    random: int,
+    draw_seed: int,
+    points: Sequence[Mapping[str, Any]] = (),
+    recipe: Recipe | None = None,
 ) -> Mapping[str, Sequence[Any]] | list[dict[str, Any]]:
     """The points of a sweep: a grid of all values, `random` points, drawn from ranges and among values, or a list.
 
@@ -143,8 +175,8 @@ def axes(
             raise ValueError(f"--random {random}: expected at least one --axis")
         from d2djax.axes import random_points
 
-        return random_points(ranges_of(texts), random, draw_seed)
-    given = _named(texts)
+        return random_points(ranges_of(texts, recipe), random, draw_seed, _learners_in(recipe))
+    given = _named(texts, recipe)
     for name, one in given.items():
         if not isinstance(one, list):
             raise ValueError(f"--axis {name}: a range needs --random COUNT, the number of points to draw")

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from d2djax import files, interrupts, terminal
-from d2djax.arguments import axes, file_text, ranges_of, seeds_of, shard, slurm_note
+from d2djax.arguments import axes, file_text, ranges_of, recipe_of, seeds_of, shard, slurm_note
 from d2djax.options import Download, Figure, Info, Report, Results, Run, Search, Sweep
 from d2djax.parser import parse
 from d2djax.terminal import show
@@ -81,11 +81,12 @@ def run_command(command: Run) -> None:
     config = validate(command.config)
     if files.check_own(out, "run", (*RUN_FILES, *PICTURES), "--out") and not command.overwrite:
         raise ValueError(f"--out {out}: the results of a run are here; --overwrite replaces them")
+    recipe = recipe_of(command)
     messages = _start(command.require_gpu)
-    dataset = run(config, seeds)
+    dataset = run(config, seeds, recipe=recipe)
     place, pictures, failure = _save_run(dataset, file_text(command), out, PICTURES)
     show(summary_table(dataset))
-    if "none" in config.policies and len(config.policies) > 1:
+    if "none" in dataset["policy"].values and dataset.sizes["policy"] > 1:
         show(cost_table(dataset))
     diverged = int((dataset["status"] > 0).sum())
     if diverged:
@@ -143,7 +144,8 @@ def sweep_command(command: Sweep) -> None:
     out = files.check_folder(command.out, "--out")
     files.check_own(out, "sweep", (files.STORE, "config.toml"), "--out")
     seeds = seeds_of(command)
-    points = axes(command.axis, command.random, command.draw_seed, command.points)
+    recipe = recipe_of(command)
+    points = axes(command.axis, command.random, command.draw_seed, command.points, recipe)
     part = None if command.distributed else shard(command.shard)
     if command.distributed:
         machine.join_processes(command.coordinator, command.processes, command.process)
@@ -152,7 +154,7 @@ def sweep_command(command: Sweep) -> None:
         messages.print(f"shard {part[0]}/{part[1]}")
     elif not command.distributed and (note := slurm_note()):
         messages.print(f"note: {note}")
-    options = {"training": command.training, "shard": part, "file_text": file_text(command)}
+    options = {"training": command.training, "shard": part, "file_text": file_text(command), "recipe": recipe}
     with _going_on(command.out):
         found = sweep(command.config, points, seeds, out, **options)
     done = found["done"]
@@ -170,7 +172,8 @@ def search_command(command: Search) -> None:
 
     out = files.check_folder(command.out, "--out")
     files.check_own(out, "search", (files.JOURNAL, files.STORE, "config.toml", "best.toml"), "--out")
-    ranges = ranges_of(command.axis)
+    recipe = recipe_of(command)
+    ranges = ranges_of(command.axis, recipe)
     _start(command.require_gpu)
     with _going_on(command.out):
         study = search(
@@ -183,6 +186,7 @@ def search_command(command: Search) -> None:
             policy=command.policy,
             batch=command.batch,
             sampler_seed=command.sampler_seed,
+            recipe=recipe,
         )
     show(best_trials(trials_of(study)))
     left = [name for name in ("results.zarr", "config.toml", "best.toml") if (out / name).exists()]

@@ -41,6 +41,7 @@ class Recipe:
             as its gradient (`optax.adam` is FedAdam); none: the average becomes the global model, as in the paper.
         policies: ways to choose the graph by name, beside those that the config names: policies that learn (see
             `d2djax.discovery.learn`), or functions `(key, network, config) -> links`, [S, N] int32.
+        file: `mine.py:name` that the recipe was read from; none for one that was made in Python.
 
     Raises:
         ValueError: a field is not of its kind.
@@ -51,6 +52,7 @@ class Recipe:
     client: OptimizerFactory = optax.sgd
     server: OptimizerFactory | None = None
     policies: Mapping[str, Any] = field(default_factory=dict, hash=False, compare=False)
+    file: str | None = field(default=None, hash=False, compare=False)
 
     def __post_init__(self) -> None:
         """Checks the fields."""

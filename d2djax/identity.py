@@ -26,7 +26,7 @@ from d2djax.rng import run_key
 
 # Told beside an identity, without being part of it. The commit is one of them: the fingerprints of the code say
 # whether anything that takes part differs, where a commit may also change a text or a test.
-BESIDE = ("commit", "machine", "wall_seconds", "finished", "data.source")
+BESIDE = ("commit", "machine", "wall_seconds", "finished", "data.source", "recipe.file")
 _VERSIONS = ("d2djax", "jax", "jaxlib", "flax", "optax")
 # Settings of JAX that change numbers. How keys are made, and the partitionable generator, are fixed in `rng` and
 # `program` instead.
@@ -137,9 +137,10 @@ def _policy(name: str, rule: Any, axes: Collection[str]) -> dict[str, Any] | Non
 
 
 def _recipe(recipe: Any, shape: Sequence[int], axes: Collection[str]) -> dict[str, Any]:
-    parts = [one.name for one in dataclasses.fields(recipe) if one.name != "policies"]
+    parts = [one.name for one in dataclasses.fields(recipe) if one.name not in ("policies", "file")]
     found: dict[str, Any] = {name: describe(getattr(recipe, name)) for name in parts}
     found["policies"] = {name: _policy(name, rule, axes) for name, rule in recipe.policies.items()}
+    found["file"] = recipe.file
     return found | {"parameters": {} if recipe.model is None else parameters_of(recipe.model, shape)}
 
 

@@ -59,6 +59,7 @@ class Run:
         config: Every setting of a run.
         seeds: Number of runs, or the seed of each: 4, or 3,7,11.
         first_seed: Seed of the first run, where seeds is a number of runs; the others follow it.
+        recipe: FILE.py or FILE.py:NAME, code of your own: a d2djax.Recipe with policies, network, optimisers.
         out: Folder for results.zarr, config.toml, manifest.json and the figures.
         overwrite: Replace the results of an earlier run that are there.
         require_gpu: Stop if JAX found no GPU or TPU.
@@ -67,6 +68,7 @@ class Run:
     config: Config = field(default_factory=Config)
     seeds: Seeds = 4
     first_seed: int = 0
+    recipe: str = ""
     out: Path = Path("results")
     overwrite: bool = False
     require_gpu: bool = False
@@ -87,6 +89,8 @@ class Sweep:
         seeds: Number of runs of each point, or the seed of each run: 4, or 3,7,11.
         first_seed: Seed of the first run, where seeds is a number of runs; the others follow it.
         training: Train after the graphs are found; --no-training ends with them.
+        recipe: FILE.py or FILE.py:NAME, code of your own: a d2djax.Recipe with policies, network, optimisers. The
+            numbers of its policies are axes, too: ucb.width=0.5,1,2.
         out: Folder for results.zarr and config.toml.
         shard: 3/16: compute the third of 16 parts; by default what Slurm says, else all.
         distributed: Work on one program together with the other processes of this job.
@@ -104,6 +108,7 @@ class Sweep:
     seeds: Seeds = 4
     first_seed: int = 0
     training: bool = True
+    recipe: str = ""
     out: Path = Path("sweep")
     shard: str = ""
     distributed: bool = False
@@ -122,11 +127,12 @@ class Search:
         axis: gamma=uniform:0:2 and gamma=log:0.01:1 are ranges; gamma=0,0.5,1 and gamma=0:1:0.1 list values. Give
             it once for each setting that is sought.
         objective: accuracy, final_accuracy, reward, energy, reliability or points_sent; several give a Pareto set.
-        policy: Policy whose results count.
+        policy: Policy whose results count: one of policies, or of the recipe.
         trials: Finished trials in the end.
         batch: Trials at the same time.
         seeds: Number of runs of each trial, or the seed of each: 4, or 3,7,11.
         sampler_seed: Seed of the proposals.
+        recipe: FILE.py or FILE.py:NAME, code of your own: a d2djax.Recipe with policies, network, optimisers.
         out: Folder for journal.log, which optuna-dashboard opens, results.zarr, config.toml and best.toml.
         require_gpu: Stop if JAX found no GPU or TPU.
     """
@@ -134,11 +140,12 @@ class Search:
     config: Config = field(default_factory=Config)
     axis: tuple[str, ...] = field(default=(), metadata={"repeats": True})
     objective: tuple[str, ...] = ("accuracy",)
-    policy: PolicyName = "rl"
+    policy: str = "rl"
     trials: int = 64
     batch: int = 16
     seeds: Seeds = 4
     sampler_seed: int = 0
+    recipe: str = ""
     out: Path = Path("search")
     require_gpu: bool = False
 

@@ -52,6 +52,7 @@ def text_of(
     *,
     data: Any = None,
     recipe: Any = None,
+    numbers: Sequence[str] = (),
     comment: str = "Options on the command line win over this file; --out says where the results go.",
 ) -> str:
     """The text of a file.
@@ -62,14 +63,17 @@ def text_of(
         config: its settings.
         without: settings that are on an axis.
         data: a data set that was given in Python; the file then says that only Python can repeat the command.
-        recipe: likewise.
+        recipe: likewise, unless it came from a file, which then is an option.
+        numbers: of policies, likewise.
         comment: one line, for the reader.
     """
     import tomli_w
 
-    given = [name for name, one in (("data", data), ("recipe", recipe)) if one is not None]
+    if recipe is not None and recipe.file:
+        options, recipe = {**options, "recipe": recipe.file}, None
+    given = [name for name, one in (("data", data), ("recipe", recipe)) if one is not None] + list(numbers)
     about = {"command": command, **({"given_in_python": given} if given else {})}
-    used = {name: value for name, value in options.items() if value not in ((), [])}
+    used = {name: value for name, value in options.items() if value not in ((), [], "")}
     head = f"# d2djax {command} --config FILE does this again. {comment}\n"
     return head + tomli_w.dumps(_plain(about | used | _settings(config, without)))
 
@@ -167,4 +171,14 @@ def _of_manifest(path: str, data: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(
             f"{path}: made with the data set {own!r}, given in Python; only d2djax.run(...) repeats it"
         )
-    return {"command": "run"} | seed_options(seeds) | {k: v for k, v in config.items() if v is not None}
+    recipe = data.get("recipe")
+    recipe = recipe if isinstance(recipe, dict) else {}
+    file = recipe.get("file")
+    if recipe.get("policies") and not isinstance(file, str):
+        raise ValueError(f"{path}: made with a recipe, given in Python; only d2djax.run(...) repeats it")
+    return (
+        {"command": "run"}
+        | ({"recipe": file} if file else {})
+        | seed_options(seeds)
+        | {k: v for k, v in config.items() if v is not None}
+    )

@@ -86,7 +86,7 @@ class Setup:
     @property
     def of_learning(self) -> Recipe:
         """What the programs of training are compiled for: the recipe without its policies."""
-        return replace(self.recipe, policies={})
+        return replace(self.recipe, policies={}, file=None)
 
     @cached_property
     def sizes(self) -> Sizes:

@@ -240,11 +240,16 @@ def _leave_best(
         return
     values = zip(study.user_attrs["objectives"], best.values, strict=True)
     named = ", ".join(f"{name} {value:.6g}" for name, value in values)
-    numbers = [f"{name} = {value!r}" for name, value in best.params.items() if "." in name]
-    comment = f"It is trial {best.number} of a search, the best one: {'; '.join([named, *numbers])}."
+    numbers = {name: value for name, value in best.params.items() if "." in name}
+    named = "; ".join([named, *(f"{name} = {value!r}" for name, value in numbers.items())])
+    comment = f"It is trial {best.number} of a search, the best one: {named}."
     own = repeat.seed_options(study.user_attrs["seeds"])
     found = replace(config, **{name: value for name, value in best.params.items() if "." not in name})
-    repeat.leave(folder, repeat.text_of("run", own, found, data=data, recipe=recipe, comment=comment), "best.toml")
+    repeat.leave(
+        folder,
+        repeat.text_of("run", own, found, data=data, recipe=recipe, numbers=list(numbers), comment=comment),
+        "best.toml",
+    )
 
 
 def best_trial(study: optuna.Study) -> optuna.trial.FrozenTrial | None:

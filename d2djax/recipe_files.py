@@ -1,0 +1,83 @@
+"""Recipes in files of one's own, `mine.py` or `mine.py:name`, for the command line."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from d2djax.federated import Recipe
+
+DEFAULT_NAME = "recipe"
+
+
+def parts_of(text: str) -> tuple[Path, str]:
+    """File and name of `mine.py:name`; the name is `recipe` where none is given."""
+    file, _, name = text.rpartition(":") if ".py:" in text else (text, "", "")
+    return Path(file).expanduser().resolve(), name or DEFAULT_NAME
+
+
+def _line_of(error: BaseException, file: Path) -> str:
+    """The last line of a file that an error came through, as text."""
+    found, trace = "", error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(file):
+            found = f", line {trace.tb_lineno}"
+        trace = trace.tb_next
+    return found
+
+
+def _module(file: Path) -> ModuleType:
+    """The file as the module that `import` would make of it, so that its code has the same name everywhere."""
+    there = sys.modules.get(file.stem)
+    if there is not None:
+        if Path(getattr(there, "__file__", None) or "").resolve() == file:
+            return there
+        raise ValueError(f"--recipe {file}: must have another name, as a module is called {file.stem} already")
+    made = importlib.util.spec_from_file_location(file.stem, file)
+    if made is None or made.loader is None:
+        raise ValueError(f"--recipe {file}: must be a file of Python, such as mine.py")
+    module = importlib.util.module_from_spec(made)
+    # Where pickles, dataclasses and fingerprints look for it; its folder, so that it can import its neighbours.
+    sys.modules[file.stem] = module
+    if str(file.parent) not in sys.path:
+        sys.path.insert(0, str(file.parent))
+    try:
+        made.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[file.stem]
+        text = (str(error).splitlines() or [""])[0]
+        where = "" if isinstance(error, SyntaxError) else _line_of(error, file)
+        raise ValueError(f"--recipe {file}{where}: {type(error).__name__}: {text}") from error
+    return module
+
+
+def load_recipe(text: str) -> Recipe:
+    """Reads a recipe from a file of Python, which is run.
+
+    Args:
+        text: `mine.py`, whose recipe is called `recipe`, or `mine.py:name`.
+
+    Returns:
+        The recipe.
+
+    Raises:
+        ValueError: there is no such file, it fails, or it has no recipe of this name; one line says which.
+    """
+    from d2djax.federated import Recipe
+
+    file, name = parts_of(text)
+    if not file.is_file():
+        raise ValueError(f"--recipe {text}: there is no such file")
+    module = _module(file)
+    found = getattr(module, name, None)
+    if not isinstance(found, Recipe):
+        there = [key for key, value in vars(module).items() if isinstance(value, Recipe)]
+        has = f"it has {', '.join(there)}" if there else "it has none"
+        raise ValueError(f"--recipe {text}: expected a d2djax.Recipe called {name}; {has}")
+    return replace(found, file=f"{file}:{name}")

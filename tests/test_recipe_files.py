@@ -1,0 +1,129 @@
+"""Recipes in files: what is read, what is refused, and commands that use one."""
+
+import json
+import re
+import sys
+
+import numpy as np
+import pytest
+
+import d2djax
+from d2djax import cli, repeat, results
+from d2djax.recipe_files import load_recipe
+
+MINE = '''
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+import d2djax
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Greedy:
+    """The mean reward of each link, and noise."""
+
+    noise: float = 0.5
+    information = "own"
+
+    def init(self, key, known, config):
+        return jnp.zeros((2, known.num_states, known.num_devices, known.num_devices))
+
+    def weights(self, key, memory, state):
+        mean = memory[0, state] / jnp.maximum(memory[1, state], 1)
+        return jnp.exp(mean + self.noise * jax.random.gumbel(key, mean.shape))
+
+    def update(self, memory, state, links, feedback):
+        earned = jnp.stack([feedback.reward, jnp.ones_like(feedback.reward)])
+        return memory.at[:, state, jnp.arange(links.size), links].add(earned)
+
+
+recipe = d2djax.Recipe(policies={"noisy": Greedy()})
+other = d2djax.Recipe(policies={"noisier": Greedy(2.0)})
+'''
+SMALL = [
+    *("--num-devices", "5", "--num-states", "2", "--num-episodes", "40", "--record-every", "20"),
+    *("--policies", "none", "--seeds", "2"),
+]
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    file = tmp_path / "mine_to_test.py"
+    file.write_text(MINE)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield file
+    sys.modules.pop(file.stem, None)
+
+
+def test_a_file_is_read_once_and_knows_its_place(mine):
+    first, again = load_recipe(str(mine)), load_recipe(f"{mine}:other")
+    assert list(first.policies) == ["noisy"] and list(again.policies) == ["noisier"]
+    assert first.file == f"{mine}:recipe" and again.file == f"{mine}:other"
+    assert type(first.policies["noisy"]) is type(again.policies["noisier"])
+
+
+@pytest.mark.parametrize(
+    "text, name, message",
+    [
+        (MINE, ":nothing", "expected a d2djax.Recipe called nothing; it has recipe, other"),
+        ("x = 1\n", "", "expected a d2djax.Recipe called recipe; it has none"),
+        ("\n\n1 / 0\n", "", ", line 3: ZeroDivisionError: division by zero"),
+        ("def\n", "", "SyntaxError: invalid syntax"),
+        (
+            "import d2djax\nrecipe = d2djax.Recipe(policies=3)\n",
+            "",
+            ", line 2: ValueError: policies must be a dict",
+        ),
+    ],
+)
+def test_bad_files_are_one_line(mine, text, name, message):
+    mine.write_text(text)
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+        load_recipe(f"{mine}{name}")
+    assert "\n" not in str(caught.value) and str(mine) in str(caught.value)
+
+
+def test_files_that_are_none_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="there is no such file"):
+        load_recipe(str(tmp_path / "missing.py"))
+    (tmp_path / "numpy.py").write_text(MINE)
+    with pytest.raises(ValueError, match="must have another name, as a module is called numpy already"):
+        load_recipe(str(tmp_path / "numpy.py"))
+
+
+def test_a_sweep_of_a_recipe_is_repeated_from_its_file(mine, tmp_path, capsys):
+    first, again = tmp_path / "first", tmp_path / "again"
+    axes = ["--axis", "noisy.noise=0:1:0.5", "--axis", "gamma=0,1"]
+    cli.main(["sweep", "--recipe", str(mine), *SMALL, *axes, "--no-training", "--out", str(first)])
+    assert repeat.read(str(first / "config.toml"))[0]["recipe"] == f"{mine}:recipe"
+    cli.main(["sweep", "--config", str(first / "config.toml"), "--out", str(again)])
+    one, two = results.read(first / "results.zarr"), results.read(again / "results.zarr")
+    assert one["policy"].values.tolist() == ["none", "noisy"] and one["noisy.noise"].values.tolist() == [0, 0.5, 1]
+    for name in one.data_vars:
+        np.testing.assert_array_equal(one[name], two[name], err_msg=str(name))
+    about = json.loads(one.attrs["manifest"])["recipe"]
+    assert about["file"] == f"{mine}:recipe" and about["policies"]["noisy"]["name"] == "mine_to_test.Greedy"
+    # Another line in the file: another sweep.
+    mine.write_text(MINE.replace("jnp.maximum(memory[1, state], 1)", "(memory[1, state] + 1)"))
+    del sys.modules[mine.stem]
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["sweep", "--config", str(first / "config.toml"), "--out", str(first)])
+    assert caught.value.code == 2
+    assert "results of another sweep are here (recipe.policies.noisy.hash" in capsys.readouterr().err
+
+
+def test_manifests_name_the_file_or_are_refused(tmp_path):
+    about = {"config": {"num_devices": 5}, "seeds": [0, 1], "recipe": {"policies": {"mine": {}}, "file": "/a.py:b"}}
+    (tmp_path / "manifest.json").write_text(json.dumps(about))
+    assert repeat.read(str(tmp_path / "manifest.json"))[0]["recipe"] == "/a.py:b"
+    about["recipe"]["file"] = None
+    (tmp_path / "manifest.json").write_text(json.dumps(about))
+    with pytest.raises(ValueError, match="made with a recipe, given in Python"):
+        repeat.read(str(tmp_path / "manifest.json"))
+
+
+def test_the_place_of_a_file_is_no_part_of_what_results_are_of():
+    assert d2djax.Recipe(file="a.py:b") == d2djax.Recipe()
