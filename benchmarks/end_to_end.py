@@ -132,12 +132,12 @@ class Problem:
         """Each part as a function without arguments, by the name of its contestant."""
         setup, config = self.setup, self.setup.config
         runs = {"seed": self.seeds, "config": stack_configs([config] * len(self.seeds))}
-        sizes, policies = sizes_of(self.points, setup.recipe), config.policies
+        sizes, candidates = sizes_of(self.points, setup.recipe), setup.candidates
         graphs = map_runs(_graphs, None, runs, sizes)
         # One unit of training is one policy of one run, as in `d2djax.runs`.
-        move = jax.vmap(partial(moves, policies=policies))(graphs)
+        move = jax.vmap(partial(moves, candidates=candidates))(graphs)
         move = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(-1, *leaf.shape[2:]), move)
-        units = jax.tree.map(lambda leaf: np.repeat(leaf, len(policies), axis=0), runs) | {"move": move}
+        units = jax.tree.map(lambda leaf: np.repeat(leaf, len(candidates), axis=0), runs) | {"move": move}
         return {
             WHOLE: partial(d2djax.run, config, self.seeds.tolist(), data=self.data, progress=False),
             DATA: lambda: set_up(config, self.data, None).points,

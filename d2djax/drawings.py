@@ -88,7 +88,7 @@ def energy(*all_results: xarray.Dataset, ax: Any = None) -> Figure:
     training; the legend says how many they are at the largest share.
     """
     names = {"radioml": "RadioML", "cifar10": "CIFAR-10", "fashion_mnist": "Fashion-MNIST"}
-    figure, ((*columns,),) = panels(ax, 1, len(all_results), 6.2, 2.7)
+    figure, ((*columns,),) = panels(ax, 1, len(all_results), 7.2, 3.2)
     looks = looks_of(COMPARED)
     for axes, results in zip(columns, all_results, strict=True):
         for place, policy in enumerate(COMPARED):
@@ -99,14 +99,15 @@ def energy(*all_results: xarray.Dataset, ax: Any = None) -> Figure:
             look = {"width": 0.25, "color": looks[policy]["color"], "edgecolor": "white", "linewidth": 0.3}
             never = int((costs[-1]["reached"] == 0).sum())
             label = f"{policy}, D2D {between[-1]:.2g} J" if between[-1] else policy
-            label += f"; at least: {never} never reach it" if never else ""
+            label += f"\n(at least: {never} never reach it)" if never else ""
             axes.bar(x, between, label=f"_{policy}, D2D", **(look | {"hatch": "////"}))
             axes.bar(x, needed - between, bottom=between, label=label, **look)
         data = data_of(results)
         axes.set(title=names.get(data, data), xlabel="share of none's final accuracy")
         axes.set_xticks(range(len(SHARES)), [f"{share:.0%}" for share in SHARES])
-        axes.margins(y=0.45)
-        axes.legend(loc="upper left")
+        axes.margins(y=0.7)
+        # Wider than a panel, a legend in the layout would leave nothing of the panels.
+        axes.legend(loc="upper left").set_in_layout(False)
     columns[0].set_ylabel("D2D + D2S energy (J)")
     return figure
 

@@ -121,8 +121,8 @@ def one_line(lines, *words):
     [
         (["--num-devices", "1"], ["num_devices", "at least 2", "got 1"]),
         (["--classes-per-device", "12"], ["classes_per_device", "11 classes", "got 12"]),
-        (["--transmit-power", "-1"], ["transmit_power", "positive", "got -1"]),
-        (["--reliability-threshold", "1"], ["reliability_threshold", "inside (0, 1)", "got 1"]),
+        (["--transmit-power", "-1"], ["transmit_power", "in [1e-12, 1e6]", "got -1"]),
+        (["--reliability-threshold", "1"], ["reliability_threshold", "in [1e-12, 1)", "got 1"]),
         (["--aggregation-interval", "33"], ["aggregation_interval", "divisor of num_steps, 500", "got 33"]),
         (["--aggregation-interval", "0"], ["aggregation_interval", "at least 1", "got 0"]),
         (["--gamma", "nan"], ["gamma", "finite", "nan"]),
@@ -375,10 +375,11 @@ def toy(idx_folder, tmp_path_factory):
 
 def test_run_writes_everything(toy):
     folder, _, _ = toy
-    files = ["accuracy.png", "config.toml", "graph.png", "manifest.json", "results.zarr", "reward.png"]
-    assert sorted(entry.name for entry in folder.iterdir()) == files
-    for name in files[0], files[2], files[5]:
-        assert (folder / name).read_bytes().startswith(b"\x89PNG")
+    pictures = ("accuracy", "graph", "reward")
+    files = {"config.toml", "manifest.json", "results.zarr", *(f"{name}.csv" for name in pictures)}
+    assert {entry.name for entry in folder.iterdir()} == files | {f"{name}.png" for name in pictures}
+    for name in pictures:
+        assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     found = results.read(folder / "results.zarr")
     assert found["run"].values.tolist() == [7, 8]
     assert found["policy"].values.tolist() == ["none", "uniform", "rl"]
@@ -690,7 +691,7 @@ def test_report_replaces_nothing_but_a_report(capsys, tmp_path):
 def test_a_second_run_replaces_the_first_only_when_it_is_asked_to(toy, capsys, monkeypatch, tmp_path):
     folder, _, _ = toy
     found = results.read(folder / "results.zarr").load()
-    monkeypatch.setattr("d2djax.runs.run", lambda *_: found.sel(policy=["none", "uniform"]))
+    monkeypatch.setattr("d2djax.runs.run", lambda *_, **__: found.sel(policy=["none", "uniform"]))
     out = tmp_path / "~" / "out"
     monkeypatch.setenv("HOME", str(tmp_path / "~"))
     shutil.copytree(folder, out)
@@ -701,7 +702,7 @@ def test_a_second_run_replaces_the_first_only_when_it_is_asked_to(toy, capsys, m
     assert everything_in(out) == before
     cli.main([*arguments, "--overwrite"])
     # Nothing of the run before is left beside: it had a graph and a reward.
-    names = ["accuracy.png", "config.toml", "manifest.json", "notes.txt", "results.zarr"]
+    names = ["accuracy.csv", "accuracy.png", "config.toml", "manifest.json", "notes.txt", "results.zarr"]
     assert sorted(one.name for one in out.iterdir()) == names
     assert results.read(out / "results.zarr")["policy"].values.tolist() == ["none", "uniform"]
 
@@ -710,7 +711,7 @@ def test_a_second_run_replaces_the_first_only_when_it_is_asked_to(toy, capsys, m
 def test_a_disk_that_is_full_in_the_end_loses_nothing(toy, capsys, monkeypatch, tmp_path, fails):
     folder, _, _ = toy
     found = results.read(folder / "results.zarr").load()
-    monkeypatch.setattr("d2djax.runs.run", lambda *_: found)
+    monkeypatch.setattr("d2djax.runs.run", lambda *_, **__: found)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "spare"))
     (tmp_path / "spare").mkdir()
     out = tmp_path / "out"
@@ -764,7 +765,7 @@ def test_results_without_a_manifest_are_no_report(toy, capsys, tmp_path):
 def test_signs_that_the_output_lacks_lose_nothing(toy, monkeypatch, tmp_path):
     folder, _, _ = toy
     found = results.read(folder / "results.zarr").load()
-    monkeypatch.setattr("d2djax.runs.run", lambda *_: found)
+    monkeypatch.setattr("d2djax.runs.run", lambda *_, **__: found)
     stream = io.TextIOWrapper(io.BytesIO(), "ascii")
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", stream)

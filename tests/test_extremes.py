@@ -75,15 +75,16 @@ def base(tiny_config):
 )
 def test_what_is_accepted_has_finite_and_right_numbers(base, tiny_dataset, changes):
     base = validate(replace(base, **changes))
-    sizes = set_up(base, tiny_dataset, None).sizes
+    setup = set_up(base, tiny_dataset, None)
+    sizes, candidates = setup.sizes, setup.candidates
     configs = extremes(base)
     assert len(configs) > 700
 
     def of(config):
-        return find_graphs(run_key(0), make_network(run_key(0), config), config, sizes)
+        return find_graphs(run_key(0), make_network(run_key(0), config), config, sizes, candidates)
 
     graphs = jax.tree.map(np.asarray, jax.jit(partial(jax.lax.map, of))(stack_configs(configs)))
-    found = variables(base, graphs, None, sizes.num_parameters)
+    found = variables(base, candidates, graphs, None, sizes.num_parameters)
     for number in np.flatnonzero(found["status"][1].any(axis=1)):
         raise AssertionError(f"{found['status'][1][number]} of {changed(base, configs[number])}")
     uploads, outages = found["upload_energy"][1], graphs.network.outage

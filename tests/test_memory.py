@@ -95,7 +95,7 @@ def test_the_estimate_is_what_runs_take_at_least(tiny_config, tiny_dataset):
     config = replace(tiny_config, num_devices=300, num_states=7, points_per_device=2, classes_per_device=1)
     setup = runs.set_up(config, tiny_dataset, None)
     shapes = []
-    found, learning = runs.result_shapes(setup, stack_configs([setup.config] * 3), each=shapes.append)
+    found, learning = runs.result_shapes(setup, stack_configs([setup.config] * 3), {}, each=shapes.append)
     there = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves((found, learning)))
     (results,) = memory._of_results(setup.config, 3, True)
     assert 0.7 * there < results.bytes <= there
