@@ -75,7 +75,7 @@ def _computed(design: Design) -> Any:
     seeds = len(design.seeds)
     points, places = np.divmod(np.arange(len(design)), seeds)
     order = np.argsort(places, kind="stable")
-    tally = Tally(lambda tally, share: None, len(design), "discovery")
+    tally = Tally(lambda tally, share: None, len(design), len(design), "discovery")
     found = []
     for part in np.array_split(order, max(1, len(design) // 256)):
         stages = partial(stages_of, tally)
