@@ -38,6 +38,13 @@ def expand(path: Place, name: str = "out") -> Path:
         raise ValueError(f"{name} {str(path)!r}: {reason(error)}") from error
 
 
+def cache_folder() -> Path | None:
+    """`$XDG_CACHE_HOME/d2djax`, or under `~/.cache`, for what can be made again; none where `D2DJAX_CACHE=0`."""
+    if os.environ.get("D2DJAX_CACHE") == "0":
+        return None
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "d2djax"
+
+
 def check_folder(path: Place, name: str = "out") -> Path:
     """Checks, before any work is done, that files can be written to a folder, which is not made yet.
 

@@ -16,6 +16,8 @@ from typing import Any
 
 import jax
 
+from d2djax import files
+
 _PACKAGES = ("d2djax", "jax", "jaxlib", "flax", "optax", "numpy", "xarray", "zarr", "tensorflow-datasets")
 
 
@@ -151,14 +153,14 @@ def use_compilation_cache() -> Path | None:
     Returns:
         The folder, or none if the cache is off.
     """
-    if os.environ.get("D2DJAX_CACHE") == "0" or sys.platform == "darwin":
+    base = files.cache_folder()
+    if base is None or sys.platform == "darwin":
         return None
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return Path(os.environ["JAX_COMPILATION_CACHE_DIR"])
     # Programs compiled for another processor may crash here, as on a home folder that unlike nodes share.
     processor = hashlib.sha256(_processor().encode()).hexdigest()[:12]
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = base / "d2djax" / "xla" / f"{importlib.metadata.version('jaxlib')}-{processor}"
+    folder = base / "xla" / f"{importlib.metadata.version('jaxlib')}-{processor}"
     jax.config.update("jax_compilation_cache_dir", str(folder))
     return folder
 

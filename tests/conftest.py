@@ -13,6 +13,8 @@ from d2djax.validation import validate
 # Compiling is most of what these tests take; XLA's full optimisation makes it several times as long, and
 # programs this small no faster. JAX reads this when it first compiles; a level that is set already stays.
 FLAGS = os.environ.get("XLA_FLAGS", "")
+# Nothing is left in the home folder of whoever runs the tests.
+os.environ.setdefault("D2DJAX_CACHE", "0")
 if "xla_backend_optimization_level" not in FLAGS:
     os.environ["XLA_FLAGS"] = f"{FLAGS} --xla_backend_optimization_level=1".strip()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from functools import partial
 from numbers import Real
 from pathlib import Path
 from types import NoneType
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from d2djax.checks import shown
-from d2djax.data import cifar, idx, rml2016, tfds
+from d2djax.data import cifar, idx, kept, rml2016, tfds
 from d2djax.data.download import download
 from d2djax.data.modulations import MODULATIONS
 from d2djax.data.types import DataError, Dataset, Description
@@ -94,13 +95,14 @@ def describe(name: str) -> Description:
 
 
 def _synthesised(*, min_snr: float = -20, **options: Any) -> Dataset:
-    from d2djax.data.radioml import synthesise
+    from d2djax.data import radioml
 
     snrs = [snr for snr in range(-20, 20, 2) if snr >= min_snr]
     if not snrs:
         raise DataError(f"radioml: option min_snr must be at most 18 dB; got {min_snr}")
     try:
-        return synthesise(snrs=snrs, **options)
+        make = partial(radioml.synthesise, snrs=snrs, **options)
+        return kept.made_once(radioml.__file__, options | {"snrs": snrs}, make)
     except ValueError as error:
         raise DataError(f"radioml: {error}") from error
 
