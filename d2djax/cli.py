@@ -245,7 +245,9 @@ def results_command(command: Results) -> None:
         policies = [str(policy) for policy in results["policy"].values]
         if "accuracy" in results and "none" in policies and len(policies) > 1:
             show(cost_table(results, most=MOST_ROWS))
-        best, notes = best_points(results, command.policy) if command.policy in policies else (None, [])
+        best, notes = None, [f"no best points of {command.policy}: the policies are {', '.join(policies)}"]
+        if command.policy in policies:
+            best, notes = best_points(results, command.policy)
         show(*([best] if best else []), *notes)
     if table:
         files.write_text(table, csv_text(results))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from d2djax.config import Config
 from d2djax.machine import accelerator_memory, available_memory
 from d2djax.points import windows_per_key
+from d2djax.policies import BUILT_IN
 
 # Bytes of a number on a device.
 WORD = 4
@@ -32,9 +33,9 @@ class Need:
 def _of_graphs(config: Config) -> list[Need]:
     """What the search for the graphs of one run takes."""
     devices, policies = config.num_devices, config.policies
-    pairs = devices**2
-    # Power and outage; with rl the sums, the tries and the values of its policies, too.
-    per_link = 5 if "rl" in policies else 2
+    pairs, learns = devices**2, any(BUILT_IN[name].learns for name in policies)
+    # Power and outage; while they learn the sums, the tries and the values of the policies, too.
+    per_link = 5 if learns else 2
     found = [
         Need(
             "the channels between all devices",
@@ -49,7 +50,7 @@ def _of_graphs(config: Config) -> list[Need]:
         ),
         Need("the hot spots", ("num_hotspots",), WORD * 2 * config.num_hotspots),
     ]
-    if "rl" in policies:
+    if learns:
         records = config.num_episodes // config.record_every
         draws = WORD * config.record_every * devices
         found += [

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from d2djax.settings import Config, PolicyName
+from d2djax.settings import Config
 
 # The settings from one of these fields up to the next form a group of the help.
 SETTING_GROUPS = {
@@ -188,7 +188,7 @@ class Results:
     """
 
     folders: tuple[str, ...] = positional()
-    policy: PolicyName = "rl"
+    policy: str = "rl"
     csv: str = ""
     out: str = ""
     overwrite: bool = False
