@@ -277,7 +277,7 @@ def save(dataset: xarray.Dataset, path: str | os.PathLike[str]) -> Path:
     if found not in ("nothing", kind):
         raise ValueError(f"{path}: {found} is here, which the results of a {kind} do not replace")
     with files.replacing(path) as new:
-        with zarr.config.set({"array.write_empty_chunks": True}):
+        with store.SETTINGS, zarr.config.set({"array.write_empty_chunks": True}):
             encoding = {name: checksums.codecs() for name in dataset.variables}
             dataset.to_zarr(new, mode="w", zarr_format=3, consolidated=False, encoding=encoding)
         checksums.seal(new)

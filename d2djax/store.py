@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -27,6 +28,9 @@ SUMS = f"{DONE}/sums"
 OF_THE_SEAL = ("checksum", "sums")
 
 
+SETTINGS = threading.Lock()
+
+
 def create(layout: Layout, path: Path) -> None:
     """Lays a store out, whole or not at all; a store that another process made first stays."""
     with files.replacing(path, keep=True) as new:
@@ -39,7 +43,8 @@ def _make(layout: Layout, path: Path) -> None:
     import zarr
 
     empty = xarray.Dataset(coords=layout.coordinates, attrs=layout.attributes)
-    with zarr.config.set({"array.write_empty_chunks": True}):
+    # Settings of zarr are those of the whole process: another thread would end them amid this.
+    with SETTINGS, zarr.config.set({"array.write_empty_chunks": True}):
         encoding = {name: checksums.codecs() for name in layout.coordinates}
         empty.to_zarr(path, mode="w-", zarr_format=3, consolidated=False, encoding=encoding)
         group = zarr.open_group(path, mode="r+")
@@ -209,7 +214,7 @@ class Store:
     def _zarr(self) -> dict[str, Any]:
         import zarr
 
-        with zarr.config.set({"array.write_empty_chunks": True}):
+        with SETTINGS, zarr.config.set({"array.write_empty_chunks": True}):
             group = zarr.open_group(self.path, mode="r+", use_consolidated=True)
             return {name: group[name] for name in (*self.layout.variables, DONE)}
 

@@ -1,4 +1,7 @@
+import atexit
 import os
+import shutil
+import tempfile
 
 import jax
 import numpy as np
@@ -15,6 +18,13 @@ from d2djax.validation import validate
 FLAGS = os.environ.get("XLA_FLAGS", "")
 # Nothing is left in the home folder of whoever runs the tests.
 os.environ.setdefault("D2DJAX_CACHE", "0")
+# Many files compile the same programs: all workers, and what they start, share what was compiled in this run.
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="d2djax-tests-")
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"
+    atexit.register(shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
+    jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 if "xla_backend_optimization_level" not in FLAGS:
     os.environ["XLA_FLAGS"] = f"{FLAGS} --xla_backend_optimization_level=1".strip()
 
