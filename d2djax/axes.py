@@ -16,8 +16,8 @@ import numpy as np
 from d2djax.checks import check_count, cut, is_number, shown
 from d2djax.config import Config
 from d2djax.policies import is_whole as numbers_are_whole
-from d2djax.policies import numbers_of, plain_number, with_numbers
-from d2djax.validation import validate
+from d2djax.policies import numbers_of, with_numbers
+from d2djax.validation import plain_number, validate
 
 Point = Mapping[str, Any]
 # Their values name other arrays: results of two data sets, or of other policies, are not entries of one array.
@@ -278,19 +278,22 @@ class _Checked:
     values: dict[str, Any]
 
 
+def _number(name: str, own: Mapping[str, Any], value: Any) -> int | float:
+    """A value for a number of a policy of one's own, as whole as the number is."""
+    policy, _, number = name.partition(".")
+    before = numbers_of(own[policy])[number]
+    if np.ndim(before):
+        raise ValueError(f"{name} is an array of shape {np.shape(before)}, which cannot be an axis")
+    return plain_number(name, int if numbers_are_whole(before) else float, value)
+
+
 def _at_point(config: Config, own: Mapping[str, Any], point: Point) -> _Checked:
     try:
-        numbers: dict[str, dict[str, Any]] = {}
-        for name in point:
-            policy, _, number = name.partition(".")
-            if number:
-                plain = plain_number(name, numbers_of(own[policy])[number], point[name])
-                numbers.setdefault(policy, {})[number] = plain
-        config = validate(replace(config, **{name: value for name, value in point.items() if "." not in name}))
-        values = {name: getattr(config, name) for name in point if "." not in name}
-        values |= {f"{policy}.{name}": one for policy, those in numbers.items() for name, one in those.items()}
-        learners = {name: with_numbers(rule, numbers.get(name, {})) for name, rule in own.items()}
-        return _Checked(config, learners, {name: values[name] for name in point})
+        numbers = {name: _number(name, own, value) for name, value in point.items() if "." in name}
+        config = validate(replace(config, **{name: value for name, value in point.items() if name not in numbers}))
+        values = {name: numbers[name] if name in numbers else getattr(config, name) for name in point}
+        learners = {policy: with_numbers(policy, rule, numbers) for policy, rule in own.items()}
+        return _Checked(config, learners, values)
     except ValueError as error:
         where = ", ".join(f"{name}={cut(str(value), 20)}" for name, value in point.items())
         raise ValueError(f"at {where}: {error}" if where else str(error)) from None

@@ -69,11 +69,15 @@ def _plain(name: str, hint: Any, value: Any) -> Any:
         if not isinstance(value, (str, os.PathLike)):
             raise ValueError(f"{name} must be a text; got {shown(value)}")
         return os.fspath(value)
-    return _plain_number(name, hint, value)
+    return plain_number(name, hint, value)
 
 
-def _plain_number(name: str, kind: type, value: Any) -> int | float:
-    """A finite number that float32 can hold, whole if `kind` is int."""
+def plain_number(name: str, kind: type, value: Any) -> int | float:
+    """A finite number of Python that float32 can hold, whole and below 2**31 if `kind` is int.
+
+    Raises:
+        ValueError: the value is none.
+    """
     if not is_number(value):
         raise ValueError(f"{name} must be a number; got {shown(value)}")
     # From here on a number of Python: those of JAX compare in 32 bits.

@@ -143,33 +143,14 @@ def numbers_of(rule: Any) -> dict[str, Any]:
     return {".".join(map(text, path)): leaf for path, leaf in places}
 
 
-def plain_number(name: str, before: Any, value: Any) -> int | float:
-    """A value for a number of a policy, as whole as the number is.
-
-    Raises:
-        ValueError: it is no finite number, or not whole where it must be, or is an array.
-    """
-    if np.ndim(before):
-        raise ValueError(f"{name} is an array of shape {np.shape(before)}, which cannot be an axis")
-    if isinstance(value, (bool, str)) or np.ndim(value) or not np.issubdtype(np.asarray(value).dtype, np.number):
-        raise ValueError(f"{name} must be a number; got {value!r}")
-    if not np.isfinite(np.float32(value)):
-        raise ValueError(f"{name} must be a finite number; got {value!r}")
-    if not is_whole(before):
-        return float(value)
-    if value != int(value):
-        raise ValueError(f"{name} must be a whole number; got {value!r}")
-    return int(value)
-
-
 def is_whole(number: Any) -> bool:
     """Whether a number of a policy is whole."""
     return np.asarray(number).dtype.kind in "iu"
 
 
-def with_numbers(rule: Any, numbers: Mapping[str, Any]) -> Any:
-    """A policy with other values for some of the numbers that `numbers_of` names."""
-    names = list(numbers_of(rule))
+def with_numbers(policy: str, rule: Any, numbers: Mapping[str, Any]) -> Any:
+    """A policy with other values for some of its numbers, which are called as on an axis, such as `ucb.width`."""
+    names = [f"{policy}.{number}" for number in numbers_of(rule)]
     leaves, structure = jax.tree.flatten(rule)
     return structure.unflatten([numbers.get(name, leaf) for name, leaf in zip(names, leaves, strict=True)])
 
