@@ -224,7 +224,7 @@ def figure_command(command: Figure) -> None:
 def results_command(command: Results) -> None:
     """Runs `d2djax results`."""
     from d2djax.merging import merge
-    from d2djax.overview import best_points, csv_text, open_results, status_line
+    from d2djax.overview import best_points, csv_text, open_results, status_line, trials_csv
     from d2djax.results import save
     from d2djax.tables import best_trials, cost_table, summary_table
 
@@ -232,9 +232,10 @@ def results_command(command: Results) -> None:
     interrupts.work_begins()
     found = [open_results(folder) for folder in command.folders]
     searches = [one for one in found if one.kind == "search"]
-    # Trials of several searches are shown one after the other, which no table of numbers could be of.
-    if searches and (out or len(searches) < len(found) or (table and len(found) > 1)):
-        raise ValueError(f"{searches[0].name}: the trials of a search are not merged with other results")
+    # Their proposals depend on their earlier trials, so those of several would be no search.
+    if searches and (out or len(searches) < len(found)):
+        what = "not merged; --csv writes those of all" if len(searches) == len(found) else "no runs to merge with"
+        raise ValueError(f"{searches[0].name}: the trials of a search are {what}")
     show(*map(status_line, found))
     for one in searches:
         show(best_trials(one.results))
@@ -250,7 +251,7 @@ def results_command(command: Results) -> None:
             best, notes = best_points(results, command.policy)
         show(*([best] if best else []), *notes)
     if table:
-        files.write_text(table, csv_text(results))
+        files.write_text(table, trials_csv(searches) if searches else csv_text(results))
         show(f"numbers: {table}")
     if out:
         with files.filling(out) as new:

@@ -180,9 +180,9 @@ class Results:
     """Show what folders of results hold: what is done, a table over points and policies, the best points.
 
     Attributes:
-        folders: Folders of runs, sweeps or searches; several runs and sweeps are merged to one result.
+        folders: Folders of runs and sweeps, which are merged to one result, or of searches, shown in turn.
         policy: Policy whose best points are shown.
-        csv: File for all numbers of the tables and their intervals, a row for each point and policy.
+        csv: File for all numbers of the tables and their intervals, a row for each point and policy, or each trial.
         out: Folder for the merged results, whose manifest is true of all of them; empty: they are only shown.
         overwrite: Replace the CSV file and the merged results that are there.
     """

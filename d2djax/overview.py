@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -169,11 +170,38 @@ def _text(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def csv_text(results: xarray.Dataset) -> str:
-    """All that tables are made of, for each point and policy, or for each trial of a search, as CSV.
+def trials_csv(searches: Sequence[Found]) -> str:
+    """All trials of one search or several as CSV: settings and objectives, the latter also for each seed.
 
     Args:
-        results: of `run`, `sweep` or `merge`, or the trials of a search.
+        searches: their trials; of several, the first column is the name of the search, and what only some of them
+            have is empty for the others.
+
+    Returns:
+        A row for each trial; `is_best` marks the best ones of each search.
+    """
+    import pandas
+    import xarray
+
+    frames = {}
+    for one in searches:
+        found = {}
+        for name, values in one.results.data_vars.items():
+            if "run" in values.dims:
+                seeds = values["run"].values
+                found |= {f"{name}_seed_{seed}": values.sel(run=seed, drop=True) for seed in seeds}
+            found[str(name)] = values.mean("run", skipna=False) if "run" in values.dims else values
+        frames[one.name] = xarray.Dataset(found).to_dataframe()
+    if len(searches) == 1:
+        return frames[searches[0].name].to_csv()
+    return pandas.concat(frames, names=["search"]).to_csv()
+
+
+def csv_text(results: xarray.Dataset) -> str:
+    """All that tables are made of, for each point and policy, as CSV.
+
+    Args:
+        results: of `run`, `sweep` or `merge`.
 
     Returns:
         The settings that differ, `policy`, `runs_done` and `runs_not_finite`, then each number with its 95 %
@@ -181,17 +209,6 @@ def csv_text(results: xarray.Dataset) -> str:
     """
     import xarray
 
-    if "trial" in results.dims:
-        # Each seed of a trial has a column.
-        found = {}
-        for name, one in results.data_vars.items():
-            found |= (
-                {f"{name}_seed_{seed}": one.sel(run=seed, drop=True) for seed in one["run"].values}
-                if "run" in one.dims
-                else {}
-            )
-            found[str(name)] = one.mean("run", skipna=False) if "run" in one.dims else one
-        return xarray.Dataset(found).to_dataframe().to_csv()
     results = whole(results)
     axes = axes_of(results["status"])
     done = results["done"] > 0 if "done" in results else xarray.ones_like(results["run"], bool)

@@ -224,10 +224,12 @@ def set_up(
     those whose results will be in memory at the same time.
 
     Raises:
-        ValueError: a setting is missing or out of its range, a class has too few points, or the memory does not do.
+        ValueError: a setting is missing or out of its range, a class has too few points, the memory does not do, or
+            there is no device of the kind that `JAX_PLATFORMS` names.
         DataError: the data set cannot be read.
     """
     config = validate(fill_in(config, data, recipe, trains=trains, needs_model=needs_model, axes=axes))
+    machine.start()
     recipe = with_model(recipe, config)
     shape = (describe(config.dataset) if data is None else data).shape
     check_memory(config, shape, trains=trains, runs=runs)
@@ -459,7 +461,10 @@ def run(
 ) -> xarray.Dataset:
     """Simulates a setting for several seeds: networks, graphs, exchange, federated training of each policy.
 
-    A run depends on the config and its seed alone, not on the other seeds, the chunks or the devices.
+    A run depends on the config, the data, the recipe and its seed alone. On a CPU, where each run is computed by
+    itself, the other seeds and the number of devices do not change a bit of it. Several runs at a time (`width`
+    above 1, and accelerators) are another program for each width, which XLA may let sum in another order: last bits
+    of numbers may then differ, and so may, rarely, a link or a point that hangs on them.
 
     Args:
         config: the setting; none: the defaults (RadioML made in process).
@@ -470,7 +475,8 @@ def run(
             none: the network that the config names and SGD.
         training: false: the runs end with their graphs, and no points are read or made.
         progress: shows progress on standard error.
-        width: runs at the same time on each device; none: chosen to fit.
+        width: runs at the same time on each device, which may change last bits; none: 1 on a CPU, on an accelerator
+            as many as fit in its memory.
 
     Returns:
         A labelled dataset with dimensions run, policy, round, episode, state, device, class; see

@@ -144,7 +144,7 @@ def search(
         data: a data set of your own; none: the one that the config names.
         recipe: network and optimisers of your own.
         progress: shows progress on standard error.
-        width: runs at the same time on each device; none: chosen to fit.
+        width: runs at the same time on each device, which may change last bits; none: chosen as in `d2djax.run`.
 
     Returns:
         The study. `<out>/config.toml` repeats the search, `<out>/best.toml` the runs of its best trial (see

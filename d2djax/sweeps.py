@@ -57,7 +57,8 @@ def sweep(
 
     Numbers of the config are traced: all their values share one compiled program. What does not depend on an axis
     is not computed again. Stopped at any moment, a sweep loses the chunk it was at; the same call goes on from
-    there, and the results are those of a sweep that was never stopped, to the last bit.
+    there, and the results are those of a sweep that was never stopped, to the last bit (on an accelerator, if the
+    same number of runs is computed at a time; see `d2djax.run`).
 
     Args:
         config: what all points have in common; none: the defaults.
@@ -71,7 +72,7 @@ def sweep(
         shard: `(i, n)`: this process computes the i-th (from 1) of n parts of the chunks; processes that share the
             folder need nothing else of each other.
         progress: shows progress on standard error.
-        width: runs at the same time on each device; none: chosen to fit.
+        width: runs at the same time on each device, which may change last bits; none: chosen as in `d2djax.run`.
         file_text: what goes to `<out>/config.toml`, with which `d2djax sweep` repeats this; none: the arguments.
 
     Returns:

@@ -53,15 +53,27 @@ def test_without_control_groups_the_affinity_counts(four_cores):
     assert machine.num_cores() == 4
 
 
-def test_a_platform_that_is_not_there_is_one_line():
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["-m", "d2djax", "info"],
+        ["-c", "import d2djax; d2djax.run(d2djax.Config(num_devices=5), 1, training=False)"],
+        ["-c", "import d2djax; d2djax.sweep(d2djax.Config(num_devices=5), {'gamma': [0, 1]}, 1)"],
+    ],
+)
+def test_a_platform_that_is_not_there_is_one_line(command, tmp_path):
     environment = os.environ | {"PYTHONPATH": str(Path(d2djax.__file__).parents[1]), "JAX_PLATFORMS": "cuda"}
-    command = [sys.executable, "-m", "d2djax", "info"]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    options = {"env": environment, "capture_output": True, "text": True, "timeout": 120, "cwd": tmp_path}
+    ended = subprocess.run([sys.executable, *command], **options)
     if jax.default_backend() != "cpu":
         pytest.skip("there is a GPU here")
-    assert ended.returncode == 2 and not ended.stdout
+    is_command = command[0] == "-m"
+    assert ended.returncode == (2 if is_command else 1) and not ended.stdout and not any(tmp_path.iterdir())
     last = ended.stderr.splitlines()[-1]
-    assert last == "d2djax: JAX_PLATFORMS=cuda: there is no such device here" and "Traceback" not in ended.stderr
+    assert last == ("d2djax" if is_command else "ValueError") + (
+        ": JAX_PLATFORMS=cuda: there is no such device here"
+    )
+    assert ("Traceback" in ended.stderr) != is_command
 
 
 def test_variables_that_are_misspelt_are_named(monkeypatch):

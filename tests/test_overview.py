@@ -142,19 +142,33 @@ def test_command_refuses_what_it_would_lose_or_mix(folder, capsys, tmp_path):
     assert table.read_text() == "mine"
 
 
-def test_trials_of_a_search_are_shown_while_it_goes_on(folder, capsys, tmp_path):
+@pytest.fixture
+def searched(tmp_path):
+    """`searched(name, trials, **about)`: the folder of an unfinished search with the values of these trials."""
     pytest.importorskip("optuna")
     from optuna.distributions import FloatDistribution
 
     from d2djax import journal
 
-    about = {"objectives": ["accuracy"], "ranges": {"gamma": "0 to 1"}, "seeds": [0, 1], "data": {"name": "tiny"}}
-    place = tmp_path / "search"
-    with journal.held(place):
-        study = journal.open_study(place, ["maximize"], about)
-        for values in ([0.25, 0.5], [0.75, np.nan]):
-            journal.tell(study, study.ask({"gamma": FloatDistribution(0, 1)}), {"accuracy": values})
-        study.ask({"gamma": FloatDistribution(0, 1)})
+    def search(name, trials):
+        about = {
+            "objectives": ["accuracy"],
+            "ranges": {"gamma": "0 to 1"},
+            "seeds": [0, 1],
+            "data": {"name": "tiny"},
+        }
+        with journal.held(tmp_path / name):
+            study = journal.open_study(tmp_path / name, ["maximize"], about)
+            for values in trials:
+                journal.tell(study, study.ask({"gamma": FloatDistribution(0, 1)}), {"accuracy": values})
+            study.ask({"gamma": FloatDistribution(0, 1)})
+        return tmp_path / name
+
+    return search
+
+
+def test_trials_of_a_search_are_shown_while_it_goes_on(searched, folder, capsys, tmp_path):
+    place = searched("search", ([0.25, 0.5], [0.75, np.nan]))
     before = (place / files.JOURNAL).read_bytes() + b'{"op_code": 5, "half'
     (place / files.JOURNAL).write_bytes(before)
     cli.main(["results", str(place), "--csv", str(tmp_path / "x.csv")])
@@ -167,4 +181,19 @@ def test_trials_of_a_search_are_shown_while_it_goes_on(folder, capsys, tmp_path)
         ("", "", "0"),
     ]
     sweep = folder("s", swept())
-    assert "are not merged" in refused(capsys, "results", place, sweep)
+    assert "the trials of a search are no runs to merge with" in refused(capsys, "results", place, sweep)
+
+
+def test_several_searches_are_shown_in_turn_and_written_together(searched, capsys, tmp_path):
+    places = [str(searched("a", ([0.25, 0.5], [0.75, 0.5]))), str(searched("b", ([0.1, 0.3],)))]
+    cli.main(["results", *places, "--csv", str(tmp_path / "x.csv")])
+    shown = capsys.readouterr().out
+    assert "best of 2 trials" in shown and "best of 1 trial," in shown
+    found = rows((tmp_path / "x.csv").read_text())
+    assert [(row["search"], row["trial"], row["accuracy"], row["is_best"]) for row in found] == [
+        (places[0], "0", "0.375", "0"),
+        (places[0], "1", "0.625", "1"),
+        (places[1], "0", "0.2", "1"),
+    ]
+    message = "the trials of a search are not merged; --csv writes those of all"
+    assert message in refused(capsys, "results", *places, "--out", tmp_path / "out")

@@ -16,6 +16,7 @@ from d2djax.config import complete
 from d2djax.discovery import discover, learn
 from d2djax.episode import play, set_scene
 from d2djax.information import feedback_of, known_of
+from d2djax.policies import learners_of
 from d2djax.policies.check import SMALL
 from d2djax.rng import Stream, at, run_key
 
@@ -305,6 +306,12 @@ def test_numbers_of_own_policies_are_sought(two, tmp_path, options):
         ({"mine": policy_like(UCB, update=None)()}, "must have init, weights and update; Changed lacks update"),
         ({"mine": dataclass(frozen=True)(type("Bare", (UCB,), {}))()}, "@jax.tree_util.register_dataclass"),
         ({"mine": UCB("wide")}, "must be made of numbers and arrays; got 'wide'"),
+        ({"mine": UCB(jax.random.key(0))}, "must be made of numbers and arrays; got "),
+        ({"mine": UCB(2**31)}, "policies['mine'].width must be a whole number below 2**31; got 2147483648"),
+        ({"mine": UCB(1e300)}, "policies['mine'].width must be a number that single precision holds; got 1e+300"),
+        ({"mine": UCB(float("nan"))}, "policies['mine'].width must be a finite number; got nan"),
+        ({"mine": UCB(np.array([1, 2**40]))}, "width must be numbers of 32 bits; got 1099511627776 at [1]"),
+        ({"mine": UCB(np.array([1.0, np.inf]))}, "width must be finite numbers that single precision holds"),
     ],
 )
 def test_what_is_no_policy_is_refused(policies, message):
@@ -327,6 +334,12 @@ def test_what_is_no_number_of_a_policy_is_refused(two, tmp_path, axes, message, 
     with pytest.raises(ValueError, match=message):
         d2djax.sweep(two, axes, 1, tmp_path, recipe=RECIPE, **options)
     assert not any(tmp_path.iterdir())
+
+
+def test_numbers_of_32_bits_stay_what_they_are():
+    for number in (2**31 - 1, -(2**31) + 1, np.uint32(7), True, np.array([2**32 - 1], np.uint32), 1.5):
+        kept = learners_of(d2djax.Recipe(policies={"mine": UCB(number)}).policies)["mine"].width
+        np.testing.assert_array_equal(kept, number)
 
 
 def test_no_policy_at_all_is_refused(two, options):

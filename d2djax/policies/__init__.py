@@ -11,11 +11,12 @@ import jax
 import numpy as np
 
 from d2djax import baselines
-from d2djax.checks import shown
+from d2djax.checks import check_values, shown
 from d2djax.config import Config
 from d2djax.discovery import boltzmann
 from d2djax.information import LEVELS
 from d2djax.policies.per_device import PerDevice
+from d2djax.validation import plain_number
 
 
 @dataclass(frozen=True)
@@ -97,13 +98,30 @@ def _check_learner(where: str, rule: Any) -> None:
             f"{where} must be a frozen dataclass that JAX can take apart: write @jax.tree_util.register_dataclass "
             f"and @dataclass(frozen=True) above {kind}"
         )
-    for leaf in numbers:
-        if np.asarray(leaf).dtype.kind not in "biuf":
-            raise ValueError(f"{where} must be made of numbers and arrays; got {shown(leaf)}")
+    for name, number in numbers_of(rule).items():
+        _check_number(where, f"{where}.{name}", number)
     try:
         hash(without_numbers(rule))
     except TypeError as error:
         raise ValueError(f"{where} must be fixed but for its numbers: {error}") from None
+
+
+def _check_number(where: str, name: str, number: Any) -> None:
+    """Checks a number of a policy as a setting is checked: what 32 bits cannot hold would be another number."""
+    # A key of JAX cannot be made an array of NumPy.
+    array = np.asarray(
+        None if jax.dtypes.issubdtype(getattr(number, "dtype", int), jax.dtypes.extended) else number
+    )
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{where} must be made of numbers and arrays; got {shown(number)}")
+    if array.ndim == 0 and array.dtype.kind != "b":
+        plain_number(name, int if is_whole(number) else float, number)
+    elif array.dtype.kind == "f":
+        most = float(np.finfo(np.float32).max)
+        check_values(name, number, "finite numbers that single precision holds", lambda values: abs(values) <= most)
+    elif array.dtype.kind in "iu":
+        held = np.iinfo(_KINDS[array.dtype.kind])
+        check_values(name, number, "numbers of 32 bits", lambda values: (values >= held.min) & (values <= held.max))
 
 
 def without_numbers(rule: Any) -> Any:
@@ -160,11 +178,15 @@ def learners_in(own: Mapping[str, Any]) -> dict[str, Any]:
     return {name: rule for name, rule in own.items() if is_learner(rule)}
 
 
+# What numbers of policies are computed as.
+_KINDS = {"f": np.float32, "i": np.int32, "u": np.uint32, "b": bool}
+
+
 def learners_of(own: Mapping[str, Any]) -> dict[str, Any]:
-    """Policies of one's own that learn, by name, their numbers as arrays, in single precision."""
+    """Policies of one's own that learn, by name, their numbers as arrays of 32 bits, which hold them."""
 
     def plain(leaf: Any) -> np.ndarray:
         array = np.asarray(leaf)
-        return array.astype({"f": np.float32, "i": np.int32, "u": np.uint32, "b": bool}[array.dtype.kind])
+        return array.astype(_KINDS[array.dtype.kind])
 
     return {name: jax.tree.map(plain, rule) for name, rule in learners_in(own).items()}
