@@ -208,18 +208,25 @@ def _sum(counts: Array, axis: int | None) -> Any:
     return counts if is_traced(counts) else np.asarray(counts).sum(axis, dtype=np.int64)
 
 
-def check_counts(counts: Array, total: int) -> None:
+def check_counts(counts: Array, total: int, is_full: bool = True) -> None:
     """Checks counts outside `jit`: whole, 0 or more, and as many in all as there are points.
+
+    Args:
+        counts: [N, L] points of each class that each device has.
+        total: points, or places for them.
+        is_full: every place has a point; otherwise there may be fewer.
 
     Raises:
         ValueError: they are not.
     """
     whole = lambda values: (values >= 0) & (values == np.floor(values))  # noqa: E731
     check_values("counts", counts, "whole numbers, 0 or more", whole)
-    check_values("sum of counts", _sum(counts, None), f"the {total} points", lambda values: values == total)
+    rule = f"the {total} points" if is_full else f"at most the {total} places"
+    fits = lambda values: (values == total) if is_full else (values <= total)  # noqa: E731
+    check_values("sum of counts", _sum(counts, None), rule, fits)
 
 
-def assign(train: Array, counts: Array, sizes: tuple[int, ...], config: Config) -> Array:
+def assign(train: Array, counts: Array, sizes: tuple[int, ...], config: Config, places: int | None = None) -> Array:
     """Gives each device its points: no point to two devices.
 
     Args:
@@ -227,18 +234,20 @@ def assign(train: Array, counts: Array, sizes: tuple[int, ...], config: Config) 
         counts: `D`, [N, L] int32, points that each device gets of each class; they sum to `N P`.
         sizes: points of each class in the data set.
         config: `num_devices` N, `points_per_device` P.
+        places: length of the list where counts are given, which may sum to any number up to it; none: `N P`.
 
     Returns:
-        [N P] int32, numbers of points, device after device, each device's sorted by class.
+        [N P] or [places] int32, numbers of points, device after device, each device's sorted by class; -1 behind
+        those of the last device.
 
     Raises:
         ValueError: shapes do not agree, or outside `jit` the counts do not add up to what there is.
     """
     left = np.array(sizes) - held_out_sizes(np.array(sizes), config)
-    total = num_points(config)
+    total = num_points(config) if places is None else places
     check_shape("counts", counts, (config.num_devices, len(sizes)), "[N, L]")
     check_shape("train", train, (left.sum(),), "the training points, [n]")
-    check_counts(counts, total)
+    check_counts(counts, total, is_full=places is None)
     check_values(
         "sum of counts over the devices",
         _sum(counts, 0),
@@ -253,4 +262,6 @@ def assign(train: Array, counts: Array, sizes: tuple[int, ...], config: Config) 
     # the list a running sum of steps at the cells' starts.
     shift = first.reshape(-1) - start
     step = jnp.zeros(total + 1, jnp.int32).at[start].add(jnp.diff(shift, prepend=0))
-    return train[jnp.arange(total) + jnp.cumsum(step)[:-1]]
+    place = jnp.arange(total)
+    dealt = train[place + jnp.cumsum(step)[:-1]]
+    return dealt if places is None else jnp.where(place < jnp.sum(counts), dealt, -1)

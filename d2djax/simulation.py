@@ -19,7 +19,7 @@ from d2djax.episode import Scene, play, set_scene
 from d2djax.federated import Learning, Recipe, train
 from d2djax.models import count_parameters, make_model
 from d2djax.network import Network, make_network
-from d2djax.partition import count_labels, num_points
+from d2djax.partition import num_points
 from d2djax.points import Points, assign, split
 from d2djax.policies import Candidate, candidates_of, learners_of
 from d2djax.policy import sample
@@ -128,13 +128,17 @@ def _exchange(
     )
 
 
-def _pool(key: Array, counts: Array, config: Config) -> _Moved:
+def _pool(key: Array, counts: Array, config: Config, places: int | None) -> _Moved:
     """Deals all points anew; nothing is sent, since no exchange of the paper does this."""
     # Their classes alone, device after device, in the order in which the points themselves are dealt.
     classes = jnp.tile(jnp.arange(config.num_classes, dtype=jnp.int32), config.num_devices)
-    label = jnp.repeat(classes, counts.reshape(-1), total_repeat_length=num_points(config))
-    holding = pool(key, label, config.num_devices)
-    dealt = count_labels(holding.points.reshape(config.num_devices, -1), config.num_classes)
+    total = num_points(config) if places is None else places
+    label = jnp.repeat(classes, counts.reshape(-1), total_repeat_length=total)
+    if places is not None:
+        label = jnp.where(jnp.arange(places) < jnp.sum(counts), label, -1)
+    holding = pool(key, label, config.num_devices, is_full=places is None)
+    device = jnp.repeat(jnp.arange(config.num_devices), holding.size, total_repeat_length=total)
+    dealt = jnp.zeros_like(counts).at[device, holding.points].add(holding.points >= 0)
     return _Moved(jnp.zeros_like(counts), dealt, jnp.int32(0), jnp.float32(jnp.nan))
 
 
@@ -159,10 +163,12 @@ class Sizes:
         bits_per_point: size of a point when it is sent.
         num_parameters: numbers in the model, which each device sends for an aggregation; none: no model is
             named, so the energy of the uploads is not known.
+        places: where counts are given, a number that their sum does not exceed; none: the partition makes `N P`.
     """
 
     bits_per_point: float
     num_parameters: int | None
+    places: int | None = None
 
 
 def sizes_of(points: Points, recipe: Recipe) -> Sizes:
@@ -207,7 +213,7 @@ def find_graphs(
     without = np.flatnonzero([not one.has_graph for one in candidates.values()])
     if without.size:
         put = lambda all, new: all.at[without].set(new)  # noqa: E731
-        moved = jax.tree.map(put, moved, _pool(key, network.counts, config))
+        moved = jax.tree.map(put, moved, _pool(key, network.counts, config, sizes.places))
         # Pooled points come over no graph, so there is none to value.
         worth = jax.tree.map(lambda value: put(value, jnp.nan), worth)
     exchanges = jnp.array([one.num_exchanges(config) for one in candidates.values()], jnp.float32)
@@ -253,7 +259,9 @@ def moves(graphs: Graphs, candidates: Mapping[str, Candidate]) -> Move:
     return Move(same, graphs.links[:, graphs.state], graphs.received, is_pooled)
 
 
-def exchange_and_train(key: Array, move: Move, config: Config, points: Points, recipe: Recipe) -> Learning:
+def exchange_and_train(
+    key: Array, move: Move, config: Config, points: Points, recipe: Recipe, places: int | None = None
+) -> Learning:
     """Deals the points, moves them and trains: what one policy of one run takes after its graph is found.
 
     Args:
@@ -262,15 +270,16 @@ def exchange_and_train(key: Array, move: Move, config: Config, points: Points, r
         config: a validated config.
         points: all points of the data set.
         recipe: network and optimisers.
+        places: see `points.assign`.
 
     Returns:
         The learning curves.
     """
     test, spare = split(key, points.sizes, config)
-    dealt = assign(spare, move.counts, points.sizes, config)
+    dealt = assign(spare, move.counts, points.sizes, config, places)
     holding = transfer(dealt, move.counts, move.links, move.received)
     if (is_pooled := move.is_pooled) is not None:
-        anew = pool(key, dealt, config.num_devices)
+        anew = pool(key, dealt, config.num_devices, is_full=places is None)
         holding = jax.tree.map(lambda new, old: jnp.where(is_pooled, new, old), anew, holding)
     return train(key, recipe, points, test, holding, config)
 

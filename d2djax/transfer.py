@@ -24,7 +24,7 @@ class Holding:
     A ragged partition in fixed shapes: every point stands in exactly one place, whatever the sizes.
 
     Attributes:
-        points: [N P] int32, numbers of points, device after device.
+        points: [n] int32, numbers of points, device after device; -1 in places behind them that have no point.
         start: [N] int32, where each device's stretch begins.
         size: `|D-hat|`, [N] int32, points that each device holds.
     """
@@ -92,7 +92,8 @@ def transfer(points: Array, counts: Array, links: Array, received: Array) -> Hol
     a random subset. Receivers of one transmitter are served in the order of their index.
 
     Args:
-        points: [N P] int32, numbers of points, device after device, each device's sorted by class.
+        points: [n] int32, numbers of points, device after device, each device's sorted by class, then -1 in places
+            that have no point (see `points.assign`).
         counts: `D`, [N, L] int32, points of each class that each device has.
         links: [N] int32.
         received: [N, L] int32, points that each device receives; a transmitter's sum never exceeds its counts.
@@ -107,38 +108,47 @@ def transfer(points: Array, counts: Array, links: Array, received: Array) -> Hol
     num_devices, total = counts.shape[0], points.shape[0]
     check_links(links, num_devices)
     check_shape("received", received, counts.shape, "[N, L]")
-    check_counts(counts, total)
+    held = total if is_traced(points) else int(np.sum(np.asarray(points) >= 0))
+    check_counts(counts, held, is_full=not is_traced(points))
     _check_sent(counts, links, received)
     device = jnp.arange(num_devices, dtype=jnp.int32)
     start = cell_starts(counts)
     first = start[links] + _offset_in_class(links, received)
     # Along the list of points the owner is constant but for steps: by one where the next device's points begin,
     # and to a receiver and back where its share begins and ends. Their running sum is the owner.
+    # Places without a point, behind those of the last device, belong to a device that there is not.
     step = jnp.broadcast_to((device - links)[:, None], received.shape)
-    change = jnp.zeros(total + 1, jnp.int32).at[start[1:, 0]].add(1)
+    change = jnp.zeros(total + 1, jnp.int32).at[jnp.append(start[1:, 0], jnp.sum(counts))].add(1)
     owner = jnp.cumsum(change.at[first].add(step).at[first + received].add(-step))[:-1]
     order = jnp.argsort(owner, stable=True)
     size = jnp.zeros(num_devices, jnp.int32).at[owner].add(1)
     return Holding(points[order], sum_before(size), size)
 
 
-def pool(key: Array, points: Array, num_devices: int) -> Holding:
-    """Deals all points anew, i.i.d. and in equal numbers: the upper bound of what any exchange can reach.
+def pool(key: Array, points: Array, num_devices: int, is_full: bool = True) -> Holding:
+    """Deals all points anew, i.i.d. and as equally as they go: the upper bound of what any exchange can reach.
 
     Args:
         key: key of the run.
-        points: [N P] int32, numbers of points.
+        points: [n] int32, numbers of points.
         num_devices: `N`.
+        is_full: every place has a point; otherwise -1 stands in those that have none.
 
     Returns:
-        A holding of P points for every device.
+        A holding of P points for every device; where they are not `N P`, the first ones have one more.
 
     Raises:
-        ValueError: the points cannot be dealt in equal numbers.
+        ValueError: there is no device.
     """
-    if num_devices < 1 or points.shape[0] % num_devices:
-        raise ValueError(f"num_devices must be a divisor of the {points.shape[0]} points; got {num_devices}")
-    per_device = points.shape[0] // num_devices
-    dealt = jax.random.permutation(at(key, Stream.POOL), points)
-    start = per_device * jnp.arange(num_devices, dtype=jnp.int32)
-    return Holding(dealt, start, jnp.full(num_devices, per_device, jnp.int32))
+    if num_devices < 1:
+        raise ValueError(f"num_devices must be at least 1; got {num_devices}")
+    key, device = at(key, Stream.POOL), jnp.arange(num_devices, dtype=jnp.int32)
+    if is_full:
+        dealt, total = jax.random.permutation(key, points), points.shape[0]
+    else:
+        # By numbers that do not depend on how many places there are; those without a point stay behind.
+        _, _, dealt = jax.lax.sort((points < 0, jax.random.bits(key, points.shape), points), num_keys=2)
+        total = jnp.sum(points >= 0)
+    share, extra = total // num_devices, total % num_devices
+    start = share * device + jnp.minimum(device, extra)
+    return Holding(dealt, start, share + (device < extra).astype(jnp.int32))

@@ -1,10 +1,11 @@
 from fractions import Fraction
+from itertools import chain
 
 import jax
 import numpy as np
 import oracle
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
@@ -13,6 +14,7 @@ from strategies import indices, outages, quarters
 from d2djax import transfer
 from d2djax.config import Config
 from d2djax.messages import Exchange, exchange
+from d2djax.points import assign, held_out_sizes
 from d2djax.rng import run_key
 
 NUM_DEVICES, NUM_CLASSES, PER_DEVICE = 5, 3, 40
@@ -272,6 +274,67 @@ def test_sampled_deliveries_are_independent(draws):
     between = np.corrcoef(flat.T)[np.triu_indices(9, 1)]
     assert np.abs(between).max() < 5 / np.sqrt(len(draws))
     assert len(np.unique(draws, axis=0)) > 100
+
+
+# Points that do not fill their list: each device holds as many as it likes.
+RAGGED = Config(num_devices=NUM_DEVICES, num_classes=NUM_CLASSES)
+SUPPLY, PLACES = (50, 40, 60), 100
+
+
+def deal_and_move(key, train, counts, links, received):
+    """Points dealt by counts, those over the links moved, and all dealt anew, in a list that has room for more."""
+    dealt = assign(train, counts, SUPPLY, RAGGED, PLACES)
+    return dealt, transfer.transfer(dealt, counts, links, received), transfer.pool(key, dealt, NUM_DEVICES, False)
+
+
+ragged = jax.jit(deal_and_move)
+
+
+@settings(deadline=None, max_examples=40)
+@given(seeds, arrays(np.int32, (NUM_DEVICES, NUM_CLASSES), elements=st.integers(0, 6)), all_links)
+@example(0, np.zeros((NUM_DEVICES, NUM_CLASSES), np.int32), np.zeros(NUM_DEVICES, np.int32))
+def test_counts_of_any_sum_are_dealt_moved_and_pooled(seed, counts, links):
+    rng = np.random.default_rng(seed)
+    left = np.array(SUPPLY) - held_out_sizes(np.array(SUPPLY), RAGGED)
+    classes = np.split(rng.permutation(left.sum()).astype(np.int32), np.cumsum(left)[:-1])
+    rest, received = counts.copy(), np.zeros_like(counts)
+    for device, transmitter in enumerate(links):
+        if transmitter != device:
+            received[device] = rng.integers(0, rest[transmitter] + 1)
+            rest[transmitter] -= received[device]
+    dealt, moved, anew = ragged(run_key(seed), np.concatenate(classes), counts, links, received)
+    # One device after the other takes the next points of each class, then gives the first ones that it has.
+    taken, hands = np.zeros(NUM_CLASSES, int), []
+    for row in counts:
+        hands.append([classes[c][taken[c] : taken[c] + row[c]].tolist() for c in range(NUM_CLASSES)])
+        taken += row
+    in_order = [number for hand in hands for of_class in hand for number in of_class]
+    np.testing.assert_array_equal(dealt, in_order + [-1] * (PLACES - len(in_order)))
+    gifts = [
+        [[hands[j][c].pop(0) for _ in range(received[i, c])] for c in range(NUM_CLASSES)]
+        for i, j in enumerate(links)
+    ]
+    for device, stretch in enumerate(stretches(moved)):
+        assert sorted(stretch) == sorted(chain(*hands[device], *gifts[device]))
+    assert sorted(np.concatenate(stretches(anew))) == sorted(in_order)
+    assert max(anew.size) - min(anew.size) <= 1
+    for holding in (moved, anew):
+        np.testing.assert_array_equal(holding.start, np.cumsum(holding.size) - holding.size)
+
+
+def test_a_new_deal_does_not_depend_on_how_many_places_there_are():
+    points = np.append(numbers(2)[:37], np.full(20, -1, np.int32))
+    short, long = (transfer.pool(run_key(5), points[:size], NUM_DEVICES, False) for size in (40, 57))
+    np.testing.assert_array_equal(short.points[:37], long.points[:37])
+    np.testing.assert_array_equal(short.size, [8, 8, 7, 7, 7])
+    assert (np.asarray(long.points[37:]) == -1).all()
+
+
+def test_pool_deals_what_does_not_go_evenly_as_equally_as_it_goes():
+    holding = transfer.pool(run_key(3), np.arange(13, dtype=np.int32), NUM_DEVICES)
+    np.testing.assert_array_equal(holding.size, [3, 3, 3, 2, 2])
+    np.testing.assert_array_equal(holding.start, [0, 3, 6, 9, 11])
+    assert sorted(np.asarray(holding.points)) == list(range(13))
 
 
 def test_pool_deals_all_points_in_equal_numbers():
