@@ -1,7 +1,7 @@
 """Policies from outside the package: what they are told, for one device or for all, and what is wrong with them."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -112,22 +112,83 @@ def wrong(name, what):
     return lambda self, *arguments: what(getattr(Mean, name)(self, *arguments))
 
 
-FAULTS = [
-    (policy_class(update=wrong("update", lambda memory: memory | {"sum": memory["sum"][0]})), "shape and type"),
-    (
-        policy_class(update=wrong("update", lambda memory: memory | {"sum": memory["sum"].astype(int)})),
-        "shape and type",
+def beside_others(self, key, memory, state):
+    """Weights by a function of NumPy, which takes the mean over all runs of a batch."""
+    mean = memory["sum"][state] / jnp.maximum(memory["tries"][state], 1)
+    above = lambda values: np.float32(0.1 + (values > np.mean(values)))  # noqa: E731
+    return jax.pure_callback(above, jax.ShapeDtypeStruct(mean.shape, mean.dtype), mean, vmap_method="broadcast_all")
+
+
+def colder(self, key, memory, state):
+    """Softmax whose temperature falls below 0 after some hundred episodes."""
+    mean = memory["sum"][state] / jnp.maximum(memory["tries"][state], 1)
+    return jnp.exp((mean - mean.max(-1, keepdims=True)) / jnp.sqrt(300.0 - memory["tries"][state].sum(-1).max()))
+
+
+def by_size(self, key, memory, state):
+    return Mean.weights(self, key, memory, state) if self.temperature < 2 else jnp.ones((5, 5))
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Fixed(Mean):
+    """A policy one of whose numbers is no leaf."""
+
+    slope: float = field(default=1.0, metadata={"static": True})
+
+
+@pytest.fixture(scope="module")
+def checked():
+    """`checked(policy, num_episodes)`: its faults."""
+    return lambda policy, num_episodes=50: check_policy(
+        policy, replace(SMALL, num_episodes=num_episodes, record_every=num_episodes)
+    )
+
+
+FAULTS = {
+    "shape": (
+        policy_class(update=wrong("update", lambda memory: memory | {"sum": memory["sum"][0]})),
+        "shape and type of every part of the memory; ['sum'] float32[2, 5, 5] becomes ['sum'] float32[5, 5]",
     ),
-    (policy_class(weights=wrong("weights", lambda weight: weight - 0.9)), "weights must be 0 or more; got -0.8"),
-    (policy_class(weights=wrong("weights", lambda weight: weight.at[1].set(0.0))), "a finite sum above 0"),
-    (policy_class(weights=wrong("weights", lambda weight: weight * jnp.arange(1.0, 6.0))), "device's number"),
-]
+    "type": (
+        policy_class(update=wrong("update", lambda memory: memory | {"sum": memory["sum"].astype(int)})),
+        "['sum'] float32[2, 5, 5] becomes ['sum'] int32[2, 5, 5]",
+    ),
+    "negative": (
+        policy_class(weights=wrong("weights", lambda weight: weight - 0.9)),
+        "weights must be 0 or more; got -0.8",
+    ),
+    "no weight": (
+        policy_class(weights=wrong("weights", lambda weight: weight.at[1].set(0.0))),
+        "a finite sum above 0; some row has not within the first episodes",
+    ),
+    "neighbours": (
+        policy_class(weights=beside_others),
+        "weights under vmap differs from that of each run by itself",
+    ),
+    "numbers of devices": (
+        policy_class(weights=wrong("weights", lambda weight: weight * jnp.arange(1.0, 6.0))),
+        "something depends on a device's number",
+    ),
+    "a number is compared": (
+        policy_class(weights=by_size),
+        "a number of the policy is used as a plain Python number",
+    ),
+    "a number is fixed": (Fixed, "another slope compiles anew"),
+}
 
 
-@pytest.mark.parametrize("kind, message", FAULTS)
-def test_faults_are_found(kind, message):
-    found = check_policy(kind(), replace(SMALL, num_episodes=50, record_every=50))
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults_are_found(checked, fault):
+    kind, message = FAULTS[fault]
+    found = checked(kind())
     assert len(found) == 1 and message in found[0], found
+
+
+def test_numbers_that_are_lost_after_many_episodes_are_found(checked):
+    kind = policy_class(weights=colder)
+    assert checked(kind()) == []
+    assert checked(kind(), 1000) == ["weights must be numbers; some are NaN after 1,000 episodes"]
 
 
 def test_sound_policies_have_no_faults():

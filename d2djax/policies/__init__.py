@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from d2djax import baselines
@@ -109,9 +110,7 @@ def _check_learner(where: str, rule: Any) -> None:
 def _check_number(where: str, name: str, number: Any) -> None:
     """Checks a number of a policy as a setting is checked: what 32 bits cannot hold would be another number."""
     # A key of JAX cannot be made an array of NumPy.
-    array = np.asarray(
-        None if jax.dtypes.issubdtype(getattr(number, "dtype", int), jax.dtypes.extended) else number
-    )
+    array = np.asarray(None if jnp.issubdtype(getattr(number, "dtype", int), jax.dtypes.extended) else number)
     if array.dtype.kind not in "biuf":
         raise ValueError(f"{where} must be made of numbers and arrays; got {shown(number)}")
     if array.ndim == 0 and array.dtype.kind != "b":

@@ -15,6 +15,7 @@ from d2djax.discovery import learn
 from d2djax.episode import play, set_scene
 from d2djax.information import LEVELS, feedback_of, known_of
 from d2djax.network import Network, make_network
+from d2djax.policies import numbers_of
 from d2djax.rng import run_key
 from d2djax.validation import validate
 
@@ -78,18 +79,24 @@ class _Trial:
             jax.random.key(1), known_of(set_scene(network, self.config), self.policy.information), self.config
         )
 
-    def memories(self, steps: int = 12) -> list[Any]:
-        """Memories along a few episodes with links drawn at random."""
-        rng, found, num_devices = np.random.default_rng(0), [self.start(self.network)], self.config.num_devices
-        for _ in range(steps):
-            links, state = rng.integers(num_devices, size=num_devices), rng.integers(self.config.num_states)
-            found.append(self.step(self.network, found[-1], jnp.asarray(links, jnp.int32), jnp.int32(state)))
+    def episodes(self, count: int = 12) -> list[tuple[Any, ...]]:
+        """Arguments of `update` in a few episodes with links drawn at random: memory, state, links, feedback."""
+        rng, memory, found = np.random.default_rng(0), self.start(self.network), []
+        for _ in range(count):
+            links = jnp.asarray(rng.integers(self.config.num_devices, size=self.config.num_devices), jnp.int32)
+            state = jnp.int32(rng.integers(self.config.num_states))
+            after, told = self.step(self.network, memory, links, state)
+            found.append((memory, state, links, told))
+            memory = after
         return found
 
 
-def _step(policy: Any, config: Config, network: Network, memory: Any, links: Array, state: Array) -> Any:
+def _step(
+    policy: Any, config: Config, network: Network, memory: Any, links: Array, state: Array
+) -> tuple[Any, Any]:
+    """Memory after an episode, and what the policy was told."""
     told = feedback_of(*play(set_scene(network, config), state, links, config), policy.information)
-    return policy.update(memory, state, links, told)
+    return policy.update(memory, state, links, told), told
 
 
 def _shapes(tree: Any) -> list[str]:
@@ -102,7 +109,7 @@ def _fixed_point(trial: _Trial) -> str | None:
     links = jnp.zeros(num_devices, jnp.int32)
     start = jax.eval_shape(lambda: trial.start(trial.network))
     after = jax.eval_shape(
-        lambda memory: _step(trial.policy, trial.config, trial.network, memory, links, jnp.int32(0)), start
+        lambda memory: _step(trial.policy, trial.config, trial.network, memory, links, jnp.int32(0))[0], start
     )
     if jax.tree.structure(start) != jax.tree.structure(after):
         return f"update must return memory of the structure of init; got {jax.tree.structure(after)}"
@@ -117,26 +124,40 @@ def _fixed_point(trial: _Trial) -> str | None:
     return None
 
 
+def _fault_of(weight: Array) -> str | None:
+    """What is wrong with weights, [N, N]."""
+    values = np.asarray(weight)
+    if np.isnan(values).any():
+        return "weights must be numbers; some are NaN"
+    if (values < 0).any():
+        return f"weights must be 0 or more; got {values.min():.3g}"
+    if (values.sum(axis=-1) <= 0).any() or np.isinf(values).any():
+        return "weights of a row must have a finite sum above 0; some row has not"
+    return None
+
+
 def _weights(trial: _Trial) -> str | None:
-    for memory in trial.memories():
+    for memory, *_ in trial.episodes():
         for state in range(trial.config.num_states):
-            weight = np.asarray(trial.weights(jax.random.key(2), memory, jnp.int32(state)))
-            if np.isnan(weight).any():
-                return "weights must be numbers; some are NaN within the first episodes"
-            if (weight < 0).any():
-                return f"weights must be 0 or more; got {weight.min():.3g}"
-            if (weight.sum(axis=-1) <= 0).any() or np.isinf(weight).any():
-                return "weights of a row must have a finite sum above 0; some row has not"
+            fault = _fault_of(trial.weights(jax.random.key(2), memory, jnp.int32(state)))
+            if fault:
+                return f"{fault} within the first episodes"
     return None
 
 
 def _batch(trial: _Trial) -> str | None:
-    memories = trial.memories()[-3:]
-    one = lambda memory: trial.policy.weights(jax.random.key(3), memory, jnp.int32(0))  # noqa: E731
-    apart = np.stack([np.asarray(one(memory)) for memory in memories])
-    together = np.asarray(jax.vmap(one)(jax.tree.map(lambda *leaves: jnp.stack(leaves), *memories)))
-    if not np.allclose(apart, together, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
-        return "weights under vmap differ from those of each memory by itself: a result depends on its neighbours"
+    def one(memory: Any, *others: Any) -> tuple[Array, Any]:
+        weight = trial.policy.weights(jax.random.key(3), memory, jnp.int32(0))
+        return weight / weight.sum(axis=-1, keepdims=True), trial.policy.update(memory, *others)
+
+    stack = lambda *leaves: jnp.stack(leaves)  # noqa: E731
+    episodes = trial.episodes()[-3:]
+    apart = jax.tree.map(stack, *(one(*episode) for episode in episodes))
+    together = jax.vmap(one)(*jax.tree.map(stack, *episodes))
+    for name, alone, beside in zip(("weights", "update"), apart, together, strict=True):
+        close = lambda first, second: np.allclose(first, second, TOLERANCE, TOLERANCE, equal_nan=True)  # noqa: E731
+        if not all(jax.tree.leaves(jax.tree.map(close, alone, beside))):
+            return f"{name} under vmap differs from that of each run by itself: a result depends on its neighbours"
     return None
 
 
@@ -164,8 +185,8 @@ def _numbering(trial: _Trial) -> str | None:
     for number in range(8):
         links = np.random.default_rng(number).integers(num_devices, size=num_devices)
         state = jnp.int32(number % trial.config.num_states)
-        first = trial.step(trial.network, first, jnp.asarray(links, jnp.int32), state)
-        second = trial.step(other, second, jnp.asarray(place[links[order]], jnp.int32), state)
+        first, _ = trial.step(trial.network, first, jnp.asarray(links, jnp.int32), state)
+        second, _ = trial.step(other, second, jnp.asarray(place[links[order]], jnp.int32), state)
     # Over many keys: a rule with noise of its own is the same on average only.
     draws = lambda memory: jax.vmap(lambda key: trial.policy.weights(key, memory, jnp.int32(0)))(keys)  # noqa: E731
     one, two = (np.asarray(draws(memory), np.float64) for memory in (first, second))
@@ -177,34 +198,35 @@ def _numbering(trial: _Trial) -> str | None:
 
 
 def _compiles_once(trial: _Trial) -> str | None:
-    leaves, structure = jax.tree.flatten(trial.policy)
-    known, traces = known_of(set_scene(trial.network, trial.config), trial.policy.information), []
+    known = known_of(set_scene(trial.network, trial.config), trial.policy.information)
+    own = getattr(trial.policy, "policy", trial.policy)
+    fixed = [name for name, value in vars(own).items() if isinstance(value, float) and name not in numbers_of(own)]
+    if fixed:
+        return f"another {fixed[0]} compiles anew: numbers of a policy must be leaves of its pytree"
 
-    @jax.jit
-    def run(policy: Any) -> Any:
-        traces.append(None)
+    def begin(policy: Any) -> Any:
         memory = policy.init(jax.random.key(1), known, trial.config)
         return policy.weights(jax.random.key(0), memory, jnp.int32(0))
 
-    fixed = [name for name, value in vars(trial.policy).items() if isinstance(value, float) and value not in leaves]
-    if fixed:
-        return f"another {fixed[0]} compiles anew: numbers of a policy must be leaves of its pytree"
     try:
-        for factor in (1, 2):
-            run(structure.unflatten([jnp.asarray(leaf) * factor for leaf in leaves]))
+        jax.eval_shape(begin, jax.tree.map(jnp.asarray, trial.policy))
     except jax.errors.ConcretizationTypeError:
         return "a number of the policy is used as a plain Python number, so another one would compile anew"
-    return "another number compiles anew" if len(traces) > 1 else None
+    return None
 
 
 def _finite(trial: _Trial) -> str | None:
     config = trial.config
-    found = jax.jit(lambda: learn(trial.policy, run_key(0), trial.network, config))()
+    memory = jax.jit(lambda: learn(trial.policy, run_key(0), trial.network, config))().memory
     bad = [
         text.split(" ")[0] or "its memory"
-        for text, leaf in zip(_shapes(found.memory), jax.tree.leaves(found.memory), strict=True)
+        for text, leaf in zip(_shapes(memory), jax.tree.leaves(memory), strict=True)
         if jnp.issubdtype(leaf.dtype, jnp.floating) and bool(jnp.isnan(leaf).any())
     ]
-    if bad or not bool(jnp.isfinite(found.history.entropy).all()):
-        return f"after {config.num_episodes} episodes there is NaN in {', '.join(bad) or 'its weights'}"
+    if bad:
+        return f"after {config.num_episodes:,} episodes there is NaN in {', '.join(bad)}"
+    for state in range(config.num_states):
+        fault = _fault_of(trial.weights(jax.random.key(2), memory, jnp.int32(state)))
+        if fault:
+            return f"{fault} after {config.num_episodes:,} episodes"
     return None
