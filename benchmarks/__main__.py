@@ -11,7 +11,7 @@ import tyro
 
 from benchmarks.harness import RESULTS, Report, record
 from benchmarks.tables import show
-from d2djax import machine
+from d2djax.running import machine
 
 Script = Literal["discovery", "convolution", "federated", "end_to_end", "sweep", "scaling"]
 

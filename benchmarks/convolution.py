@@ -20,7 +20,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from benchmarks.__main__ import main
 from benchmarks.harness import Contestant, Report, Target, compiled, missing, race, ratio
 from d2djax.models import ImageCNN
-from d2djax.program import make_mesh
+from d2djax.running.programs import make_mesh
 
 NAME = "convolution"
 OURS, OURS_MAP = "d2djax, vmap", "d2djax, lax.map"
@@ -112,7 +112,7 @@ def first_alone(client: Callable) -> Callable:
 
 
 def on_all(function: Callable, mesh: Mesh) -> Callable:
-    """As `d2djax.batch.map_runs` runs it: each JAX device, on a CPU each core, computes a run of its own."""
+    """As `map_runs` runs it: each JAX device, on a CPU each core, computes a run of its own."""
 
     def one_run(*arguments: Any) -> Any:
         found = function(*jax.tree.map(lambda leaf: leaf[0], arguments))

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from d2djax.machine import num_cores
+from d2djax.running.machine import num_cores
 
 State = dict[str, Tensor]
 # Places in `make_network` of the layers that have parameters, and what Flax calls them.

@@ -16,7 +16,6 @@ import numpy as np
 import d2djax
 from benchmarks.__main__ import main
 from benchmarks.harness import Contestant, Report, Result, compiled, race
-from d2djax.batch import make_plan, map_runs
 from d2djax.config import Config, as_numbers
 from d2djax.data import Dataset
 from d2djax.discovery import discover
@@ -24,8 +23,9 @@ from d2djax.federated import Recipe, train
 from d2djax.models import count_parameters, make_model
 from d2djax.network import make_network
 from d2djax.points import arrange
-from d2djax.program import kind_of
 from d2djax.rng import run_key
+from d2djax.running.many_runs import make_plan, map_runs
+from d2djax.running.programs import kind_of
 from d2djax.transfer import Holding
 from d2djax.validation import validate
 

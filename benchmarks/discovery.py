@@ -16,10 +16,10 @@ from benchmarks import discovery_c, discovery_loops, discovery_numpy
 from benchmarks.discovery_problem import Found, Problem, check, package_draws, problem_of
 from benchmarks.harness import Contestant, Report, Result, Target, compiled, missing, race, ratio
 from d2djax import Config, discover, make_network, validate
-from d2djax.batch import map_runs
 from d2djax.config import as_numbers
 from d2djax.network import Network
 from d2djax.rng import run_key
+from d2djax.running.many_runs import map_runs
 
 NAME = "discovery"
 LOOPS, NUMPY, C, FAST_C = "NumPy, loop over devices", "NumPy, vectorised", "C, one core", "C, one core, -ffast-math"

@@ -17,7 +17,6 @@ from benchmarks import starts
 from benchmarks.__main__ import main
 from benchmarks.device import images
 from benchmarks.harness import Contestant, Report, Result, race
-from d2djax.batch import map_runs, share
 from d2djax.config import Config, stack_configs
 from d2djax.data import Dataset
 from d2djax.discovery import discover
@@ -26,7 +25,8 @@ from d2djax.network import Network, make_network
 from d2djax.points import Points, assign, split
 from d2djax.policies import candidates_of
 from d2djax.rng import run_key
-from d2djax.runs import Setup, set_up
+from d2djax.running.many_runs import map_runs, share
+from d2djax.running.runs import Setup, set_up
 from d2djax.simulation import Graphs, Sizes, exchange_and_train, find_graphs, moves, sizes_of
 from d2djax.transfer import Holding, transfer
 
@@ -134,7 +134,7 @@ class Problem:
         runs = {"seed": self.seeds, "config": stack_configs([config] * len(self.seeds))}
         sizes, candidates = sizes_of(self.points, setup.recipe), setup.candidates
         graphs = map_runs(_graphs, None, runs, sizes)
-        # One unit of training is one policy of one run, as in `d2djax.runs`.
+        # One unit of training is one policy of one run, as in `d2djax.running.runs`.
         move = jax.vmap(partial(moves, candidates=candidates))(graphs)
         move = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(-1, *leaf.shape[2:]), move)
         units = jax.tree.map(lambda leaf: np.repeat(leaf, len(candidates), axis=0), runs) | {"move": move}

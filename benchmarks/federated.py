@@ -30,10 +30,10 @@ from benchmarks.federated_numpy import (
 from benchmarks.federated_numpy import train as train_numpy
 from benchmarks.federated_package import SEED, as_model, one_run, package_start, share
 from benchmarks.harness import Contestant, Report, Result, Target, compiled, missing, race, ratio
-from d2djax.batch import map_runs
 from d2djax.federated import Learning
-from d2djax.machine import num_cores
-from d2djax.program import make_mesh
+from d2djax.running.machine import num_cores
+from d2djax.running.many_runs import map_runs
+from d2djax.running.programs import make_mesh
 
 NAME = "federated"
 ONE, CORES, MANY = "d2djax, 1 run", "d2djax, a run per core", "d2djax, {} runs"
@@ -124,7 +124,7 @@ def package_contestants(problem: Problem, sizes: Sizes) -> list[Contestant]:
     shared = share(problem, sizes.rounds)
     work = sizes.rounds * problem.setting.interval * problem.setting.clients
     found = [compiled(ONE, partial(one_run, static=None), (shared, np.int32(SEED)), work)]
-    # Placed once, as the arrays of `d2djax.runs` are: no copy of all images is timed.
+    # Placed once, as the arrays of `d2djax.running.runs` are: no copy of all images is timed.
     placed = jax.device_put(shared, NamedSharding(make_mesh(), PartitionSpec()))
     devices = len(jax.local_devices())
     for name, runs in ((CORES, devices), (MANY.format(sizes.runs), sizes.runs)):

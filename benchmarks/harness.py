@@ -16,7 +16,7 @@ from typing import Any
 
 import jax
 
-from d2djax import machine
+from d2djax.running import machine
 
 RESULTS = Path(__file__).parent / "results"
 

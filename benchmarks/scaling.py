@@ -17,7 +17,7 @@ import jax
 from benchmarks.__main__ import main
 from benchmarks.federated_numpy import Setting
 from benchmarks.harness import Contestant, Report, Result, Target, race, ratio
-from d2djax.machine import num_cores
+from d2djax.running.machine import num_cores
 
 NAME = "scaling"
 ROOT = Path(__file__).parent.parent

@@ -18,12 +18,12 @@ import numpy as np
 
 from benchmarks.federated_numpy import Setting, make_problem
 from benchmarks.federated_package import one_run, share
-from d2djax import batch
-from d2djax.batch import map_runs
 from d2djax.config import Config, as_numbers
 from d2djax.discovery import discover
 from d2djax.network import make_network
 from d2djax.rng import run_key
+from d2djax.running import many_runs
+from d2djax.running.many_runs import map_runs
 from d2djax.validation import validate
 
 
@@ -45,7 +45,7 @@ def digests(results: Any) -> list[str]:
 def works(episodes: int, setting: Setting, rounds: int) -> dict[str, Callable[[int], Any]]:
     """What may be asked for: from a number of runs to their results."""
     config = Config(num_devices=25, num_classes=10, num_episodes=episodes, record_every=episodes // 2)
-    training = batch.share(share(make_problem(setting), rounds))
+    training = many_runs.share(share(make_problem(setting), rounds))
     seeds = partial(np.arange, dtype=np.int32)
     return {
         "discovery": lambda runs: map_runs(_discovery, as_numbers(validate(config)), seeds(runs)),

@@ -18,14 +18,14 @@ from benchmarks.__main__ import main
 from benchmarks.device import images
 from benchmarks.discovery import draw_networks, one_run, setting
 from benchmarks.harness import Contestant, Report, Target, peak_process_bytes, race, ratio
-from d2djax import program, runs
-from d2djax.batch import make_plan, map_runs
 from d2djax.config import Config, as_numbers, stack_configs
 from d2djax.data import Dataset
-from d2djax.design import Design, make_design
-from d2djax.program import kind_of
-from d2djax.progress import Tally
-from d2djax.sweeps import stages_of
+from d2djax.running import programs, runs
+from d2djax.running.many_runs import make_plan, map_runs
+from d2djax.running.plan import Design, make_design
+from d2djax.running.programs import kind_of
+from d2djax.running.progress import Tally
+from d2djax.running.sweeps import stages_of
 
 NAME = "sweep"
 STORED, UNSTORED, ALONE = "d2djax.sweep, into a store", "its chunks, not stored", "its discoveries alone, map_runs"
@@ -113,11 +113,11 @@ def contestants(sizes: Sizes) -> tuple[list[Contestant], Config, Dataset]:
 
 def programs_for_other_numbers(config: Config, data: Dataset) -> int:
     """Programs that a sweep over other numbers, more seeds and another axis compiles after the first sweep."""
-    before = program.num_compiled()
+    before = programs.num_compiled()
     with tempfile.TemporaryDirectory() as folder:
         axes = {"temperature": [0.5, 2.0], "gamma": [0.3]}
         d2djax.sweep(config, axes, 3, folder, data=data, training=False, progress=False)
-    return program.num_compiled() - before
+    return programs.num_compiled() - before
 
 
 def memory(sizes: Sizes) -> float | None:

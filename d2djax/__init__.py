@@ -6,17 +6,21 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from d2djax.axes import Choice, LogUniform, Uniform, random_points
     from d2djax.config import Config
     from d2djax.data import Dataset, load
     from d2djax.discovery import Discovery, discover
     from d2djax.federated import Recipe
     from d2djax.network import Network, make_network
+    from d2djax.points import arrange
     from d2djax.policies.check import check_policy
     from d2djax.policies.per_device import per_device
-    from d2djax.runs import run
+    from d2djax.running.axes import Choice, LogUniform, Uniform, random_points
+    from d2djax.running.machine import use_all_cores, use_compilation_cache
+    from d2djax.running.results import read, save
+    from d2djax.running.runs import run
+    from d2djax.running.sweeps import sweep
+    from d2djax.searching.searches import search
     from d2djax.simulation import Result, simulate
-    from d2djax.sweeps import sweep
     from d2djax.validation import validate
 
 __all__ = [
@@ -29,34 +33,50 @@ __all__ = [
     "Recipe",
     "Result",
     "Uniform",
+    "arrange",
     "check_policy",
     "discover",
     "load",
     "make_network",
     "per_device",
     "random_points",
+    "read",
     "run",
+    "save",
+    "search",
     "simulate",
     "sweep",
+    "use_all_cores",
+    "use_compilation_cache",
     "validate",
 ]
 
 # Where each of these names is. No file may be named like a function here: its import would hide the function.
 _PLACES = {
-    **dict.fromkeys(("Choice", "LogUniform", "Uniform", "random_points"), "axes"),
-    **dict.fromkeys(("Dataset", "load"), "data"),
-    **dict.fromkeys(("Discovery", "discover"), "discovery"),
-    **dict.fromkeys(("Network", "make_network"), "network"),
-    **{"check_policy": "policies.check", "per_device": "policies.per_device"},
-    **dict.fromkeys(("Result", "simulate"), "simulation"),
-    **{"Config": "config", "Recipe": "federated", "run": "runs", "sweep": "sweeps", "validate": "validation"},
+    "config": ("Config",),
+    "validation": ("validate",),
+    "data": ("Dataset", "load"),
+    "network": ("Network", "make_network"),
+    "points": ("arrange",),
+    "discovery": ("Discovery", "discover"),
+    "policies.check": ("check_policy",),
+    "policies.per_device": ("per_device",),
+    "federated": ("Recipe",),
+    "simulation": ("Result", "simulate"),
+    "running.machine": ("use_all_cores", "use_compilation_cache"),
+    "running.results": ("read", "save"),
+    "running.runs": ("run",),
+    "running.axes": ("Choice", "LogUniform", "Uniform", "random_points"),
+    "running.sweeps": ("sweep",),
+    "searching.searches": ("search",),
 }
+_PLACE_OF = {name: place for place, names in _PLACES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """Imports a function, a class or a file of the package when it is first used: help does not wait for JAX."""
-    if name in _PLACES:
-        found = getattr(importlib.import_module(f"d2djax.{_PLACES[name]}"), name)
+    """Imports a function, a class, a file or a folder when it is first used: help does not wait for JAX."""
+    if name in _PLACE_OF:
+        found = getattr(importlib.import_module(f"d2djax.{_PLACE_OF[name]}"), name)
         globals()[name] = found
         return found
     if not name.startswith("_"):

@@ -5,20 +5,20 @@ from __future__ import annotations
 import os
 import sys
 
-from d2djax import interrupts
+from d2djax.cli import interrupts
 
 
 def main() -> None:
     """Runs a command and ends the process with its exit code."""
     interrupts.watch()
-    from d2djax import cli, terminal
+    from d2djax.cli import commands, terminal
 
     if sys.stderr:
         sys.stderr = terminal.Messages(sys.stderr)
     code = 0
     try:
         with terminal.ends():
-            cli.main()
+            commands.main()
             if sys.stdout:
                 sys.stdout.flush()
     except SystemExit as end:

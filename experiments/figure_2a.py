@@ -5,7 +5,7 @@ python experiments/figure_2a.py --size small
 
 from show import show
 
-from d2djax import claims, plotting
+from d2djax.analysis import claims, plots
 
 if __name__ == "__main__":
-    show("2a", ("radioml",), draw=plotting.accuracy_curves, claims=claims.learning)
+    show("2a", ("radioml",), draw=plots.accuracy_curves, claims=claims.learning)

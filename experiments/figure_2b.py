@@ -5,7 +5,7 @@ python experiments/figure_2b.py --size small
 
 from show import show
 
-from d2djax import claims, plotting
+from d2djax.analysis import claims, plots
 
 if __name__ == "__main__":
-    show("2b", ("cifar10",), draw=plotting.accuracy_curves, claims=claims.learning)
+    show("2b", ("cifar10",), draw=plots.accuracy_curves, claims=claims.learning)

@@ -5,7 +5,7 @@ python experiments/figure_2c.py --size small
 
 from show import show
 
-from d2djax import claims, plotting
+from d2djax.analysis import claims, plots
 
 if __name__ == "__main__":
-    show("2c", ("fashion_mnist",), draw=plotting.accuracy_curves, claims=claims.learning)
+    show("2c", ("fashion_mnist",), draw=plots.accuracy_curves, claims=claims.learning)

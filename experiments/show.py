@@ -9,8 +9,9 @@ from pathlib import Path
 import tyro
 from rich import print
 
-from d2djax import machine, studies
-from d2djax.figures import noted
+from d2djax.analysis import studies
+from d2djax.analysis.figures import noted
+from d2djax.running import machine
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Options:
 
 
 def show(name: str, points: tuple[str, ...], draw: Callable, claims: Callable) -> None:
-    """Computes studies (`d2djax/studies.py` has their points), draws them, prints what is claimed and measured."""
+    """Computes studies (`analysis/studies.py` has their points), draws them, prints claims and measures."""
     options = tyro.cli(Options)
     machine.use_all_cores()
     machine.use_compilation_cache()

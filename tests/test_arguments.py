@@ -2,8 +2,8 @@ import os
 
 import pytest
 
-from d2djax import arguments
-from d2djax.axes import Choice, LogUniform, Uniform
+from d2djax.cli import arguments
+from d2djax.running.axes import Choice, LogUniform, Uniform
 
 
 @pytest.fixture(autouse=True)

@@ -10,12 +10,12 @@ import pytest
 from jax.interpreters import partial_eval
 
 import d2djax
-from d2djax.axes import Choice, LogUniform, Uniform, by_program, lay_out, random_points
 from d2djax.config import GRAPH_NUMBERS, TRAINING_NUMBERS, Config, PolicyName, numbers_of, stack_configs
 from d2djax.network import make_network
 from d2djax.points import arrange
 from d2djax.policies import candidates_of
 from d2djax.rng import run_key
+from d2djax.running.axes import Choice, LogUniform, Uniform, by_program, lay_out, random_points
 from d2djax.simulation import exchange_and_train, find_graphs, moves, sizes_of
 
 # --- layout ---
@@ -83,7 +83,7 @@ BAD = [
 
 @pytest.mark.parametrize("axes, message", BAD, ids=lambda value: str(value)[:40])
 def test_bad_axes_are_refused_in_one_line(tiny_config, tiny_dataset, tmp_path, monkeypatch, axes, message):
-    monkeypatch.setattr("d2djax.design.set_up", lambda *_, **__: pytest.fail("the data was read"))
+    monkeypatch.setattr("d2djax.running.plan.set_up", lambda *_, **__: pytest.fail("the data was read"))
     with pytest.raises(ValueError, match=message) as caught:
         d2djax.sweep(tiny_config, axes, 2, tmp_path / "out", data=tiny_dataset, progress=False)
     assert "\n" not in str(caught.value)

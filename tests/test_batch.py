@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import d2djax
-from d2djax import batch, program
+from d2djax.running import many_runs, programs
 
 
 def new_function():
@@ -42,9 +42,9 @@ def check(found, given):
 
 
 def test_every_number_of_runs_has_the_same_program_and_bits(monkeypatch):
-    monkeypatch.setattr(program, "MOST_BLOCKS", 4)
+    monkeypatch.setattr(programs, "MOST_BLOCKS", 4)
     one, traces = new_function()
-    before, whole = program.num_compiled(), batch.map_runs(one, SHARED, items(23))
+    before, whole = programs.num_compiled(), many_runs.map_runs(one, SHARED, items(23))
     check(whole, items(23))
     # For the shapes of the results, and for the program.
     assert traces.qsize() <= 2
@@ -53,20 +53,20 @@ def test_every_number_of_runs_has_the_same_program_and_bits(monkeypatch):
     for size in (1, 2, 4, 5):
         done = []
         few = jax.tree.map(lambda leaf, size=size: leaf[:size], items(23))
-        found = batch.map_runs(one, SHARED, few, advance=done.append)
+        found = many_runs.map_runs(one, SHARED, few, advance=done.append)
         assert sum(done) == size and max(done) <= 4 * jax.device_count()
         for name, values in found.items():
             assert isinstance(values, np.ndarray)
             np.testing.assert_array_equal(values, whole[name][:size])
-    assert program.num_compiled() == before + 1 and traces.empty()
+    assert programs.num_compiled() == before + 1 and traces.empty()
 
 
 @pytest.mark.parametrize("seconds, longest", [(0.0, 1), (1e6, 4)])
 def test_length_of_calls_changes_nothing(monkeypatch, seconds, longest):
-    monkeypatch.setattr(batch, "SECONDS_PER_CALL", seconds)
-    monkeypatch.setattr(program, "MOST_BLOCKS", 4)
+    monkeypatch.setattr(many_runs, "SECONDS_PER_CALL", seconds)
+    monkeypatch.setattr(programs, "MOST_BLOCKS", 4)
     calls, given = [], items(9)
-    found = batch.map_runs(new_function()[0], SHARED, given, advance=calls.append)
+    found = many_runs.map_runs(new_function()[0], SHARED, given, advance=calls.append)
     check(found, given)
     assert calls[0] == jax.device_count() and max(calls) <= longest * jax.device_count()
     if jax.device_count() == 1:
@@ -77,19 +77,19 @@ def test_length_of_calls_changes_nothing(monkeypatch, seconds, longest):
 def test_widths(width, size):
     plans = []
     given = items(size)
-    check(batch.map_runs(new_function()[0], SHARED, given, width=width, announce=plans.append), given)
+    check(many_runs.map_runs(new_function()[0], SHARED, given, width=width, announce=plans.append), given)
     assert [plan.width for plan in plans] == [width] and plans[0].slots % width == 0
 
 
 @pytest.mark.parametrize("width", [0, -1])
 def test_width_must_be_positive(width):
     with pytest.raises(ValueError, match=f"width must be at least 1; got {width}"):
-        batch.map_runs(new_function()[0], SHARED, items(2), width=width)
+        many_runs.map_runs(new_function()[0], SHARED, items(2), width=width)
 
 
 def test_static_is_part_of_the_program():
     one, traces = new_function()
-    first, second = (batch.map_runs(one, SHARED, items(2), static) for static in (0, 1))
+    first, second = (many_runs.map_runs(one, SHARED, items(2), static) for static in (0, 1))
     np.testing.assert_allclose(second["sum"], first["sum"] + 1, rtol=1e-6)
     traced = [traces.get() for _ in range(traces.qsize())]
     assert traced == sorted(traced) and set(traced) == {0, 1}
@@ -97,22 +97,22 @@ def test_static_is_part_of_the_program():
 
 def test_shapes_without_compiling():
     one, _ = new_function()
-    before = program.num_compiled()
-    shapes = program.result_shapes(program.kind_of(one, SHARED, items(3), None))
+    before = programs.num_compiled()
+    shapes = programs.result_shapes(programs.kind_of(one, SHARED, items(3), None))
     assert (shapes["sum"].shape, shapes["all"].shape, shapes["number"].dtype) == ((), (7, 7), np.int32)
-    assert program.num_compiled() == before
+    assert programs.num_compiled() == before
 
 
 def test_a_program_left_out_compiles_later():
-    kind = program.kind_of(new_function()[0], SHARED, items(3), None)
-    program.start(kind, None)
-    program.cancel()
-    program.cancel()
-    assert program.compiled(kind, 1).width == 1
+    kind = programs.kind_of(new_function()[0], SHARED, items(3), None)
+    programs.start(kind, None)
+    programs.cancel()
+    programs.cancel()
+    assert programs.compiled(kind, 1).width == 1
 
 
 def test_a_plan_says_what_it_is():
-    plan = batch.make_plan(program.kind_of(new_function()[0], SHARED, items(3), None), 3, width=2)
+    plan = many_runs.make_plan(programs.kind_of(new_function()[0], SHARED, items(3), None), 3, width=2)
     assert str(plan).startswith("2 runs at a time on ") and str(plan).endswith("MB each")
     assert plan.bytes > 0
 
@@ -123,7 +123,7 @@ def test_a_plan_says_what_it_is():
 @pytest.fixture
 def exhausted(monkeypatch):
     """`exhausted(fails)`: programs run out of memory where `fails(width, number of the call)`."""
-    compiled = program.compiled
+    compiled = programs.compiled
 
     def start(fails, message="RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes."):
         calls = []
@@ -139,7 +139,7 @@ def exhausted(monkeypatch):
 
             return dataclasses.replace(real, program=call)
 
-        monkeypatch.setattr(program, "compiled", limited)
+        monkeypatch.setattr(programs, "compiled", limited)
         return calls
 
     return start
@@ -148,7 +148,7 @@ def exhausted(monkeypatch):
 def test_out_of_memory_halves_the_width(exhausted):
     exhausted(lambda width, call: width > 1)
     plans, done, given = [], [], items(9)
-    found = batch.map_runs(
+    found = many_runs.map_runs(
         new_function()[0],
         SHARED,
         given,
@@ -161,10 +161,10 @@ def test_out_of_memory_halves_the_width(exhausted):
 
 
 def test_out_of_memory_once_in_the_middle_loses_nothing(exhausted, monkeypatch):
-    monkeypatch.setattr(batch, "SECONDS_PER_CALL", 0.0)
+    monkeypatch.setattr(many_runs, "SECONDS_PER_CALL", 0.0)
     widths = exhausted(lambda width, call: call == 2)
     done, given = [], items(4 * jax.device_count() + 3)
-    check(batch.map_runs(new_function()[0], SHARED, given, width=4, advance=done.append), given)
+    check(many_runs.map_runs(new_function()[0], SHARED, given, width=4, advance=done.append), given)
     assert widths[:3] == [4, 4, 2] and set(widths[2:]) == {2}
     assert sum(done) == len(given["number"])
 
@@ -174,16 +174,16 @@ def test_the_smaller_width_is_kept(exhausted):
     exhausted(lambda width, call: width == 4)
     plans = []
     for _ in range(2):
-        batch.map_runs(one, SHARED, items(9), width=4, announce=lambda plan: plans.append(plan.width))
+        many_runs.map_runs(one, SHARED, items(9), width=4, announce=lambda plan: plans.append(plan.width))
     assert plans == [4, 2, 2]
     # Another program has its own.
     other = []
-    batch.map_runs(new_function()[0], SHARED, items(9), width=2, announce=lambda plan: other.append(plan.width))
+    many_runs.map_runs(new_function()[0], SHARED, items(9), width=2, announce=lambda plan: other.append(plan.width))
     assert other == [2]
 
 
 def test_out_of_memory_while_compiling_halves_the_width(monkeypatch):
-    compiled, tried = program.compiled, []
+    compiled, tried = programs.compiled, []
 
     def limited(*arguments):
         tried.append(arguments[-1])
@@ -191,25 +191,27 @@ def test_out_of_memory_while_compiling_halves_the_width(monkeypatch):
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying kernels.")
         return compiled(*arguments)
 
-    monkeypatch.setattr(program, "compiled", limited)
+    monkeypatch.setattr(programs, "compiled", limited)
     plans, given = [], items(9)
     one = new_function()[0]
     for _ in range(2):
-        check(batch.map_runs(one, SHARED, given, width=8, announce=lambda plan: plans.append(plan.width)), given)
+        check(
+            many_runs.map_runs(one, SHARED, given, width=8, announce=lambda plan: plans.append(plan.width)), given
+        )
     assert tried == [8, 4, 2, 2] and plans == [2, 2]
 
 
 def test_one_run_that_does_not_fit_is_an_error(exhausted):
     calls = exhausted(lambda width, call: True)
     with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED"):
-        batch.map_runs(new_function()[0], SHARED, items(3), width=1)
+        many_runs.map_runs(new_function()[0], SHARED, items(3), width=1)
     assert calls == [1]
 
 
 def test_other_errors_are_not_taken_for_too_little_memory(exhausted):
     exhausted(lambda width, call: True, "INTERNAL: something else")
     with pytest.raises(jax.errors.JaxRuntimeError, match="something else"):
-        batch.map_runs(new_function()[0], SHARED, items(3), width=2)
+        many_runs.map_runs(new_function()[0], SHARED, items(3), width=2)
 
 
 # --- devices ---
@@ -218,24 +220,24 @@ DEVICES = """
 import sys
 sys.path.insert(0, sys.argv[1])
 import numpy as np
-from d2djax import batch, program
+from d2djax.running import many_runs, programs
 import jax, test_batch
-program.MOST_BLOCKS = 2
+programs.MOST_BLOCKS = 2
 one, _ = test_batch.new_function()
-whole = batch.map_runs(one, test_batch.SHARED, test_batch.items(21))
+whole = many_runs.map_runs(one, test_batch.SHARED, test_batch.items(21))
 for size in (1, 2, 3, 4, 5, 8, 9):
     few = {name: values[:size] for name, values in test_batch.items(21).items()}
     done = []
-    found = batch.map_runs(one, test_batch.SHARED, few, advance=done.append)
+    found = many_runs.map_runs(one, test_batch.SHARED, few, advance=done.append)
     assert sum(done) == size, (size, done)
     for name in found:
         np.testing.assert_array_equal(found[name], whole[name][:size])
 test_batch.check(whole, test_batch.items(21))
-assert program.num_compiled() == 1
+assert programs.num_compiled() == 1
 assert len(jax.devices()) == 4
 given = test_batch.items(21)
 for width in (2, 3):
-    test_batch.check(batch.map_runs(one, test_batch.SHARED, given, width=width), given)
+    test_batch.check(many_runs.map_runs(one, test_batch.SHARED, given, width=width), given)
 np.save(sys.argv[2], whole["sum"])
 """
 
@@ -248,5 +250,5 @@ def test_four_devices_equal_one(tmp_path):
     }
     given = [sys.executable, "-c", DEVICES, Path(__file__).parent, tmp_path / "sum.npy"]
     subprocess.run(given, env=environment, check=True, timeout=300)
-    alone = batch.map_runs(new_function()[0], SHARED, items(21))
+    alone = many_runs.map_runs(new_function()[0], SHARED, items(21))
     np.testing.assert_array_equal(np.load(tmp_path / "sum.npy"), alone["sum"])

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import xarray
 
-from d2djax import statistics
-from d2djax.claims import claims_of
-from d2djax.tables import claims_table
+from d2djax.analysis import statistics
+from d2djax.analysis.claims import claims_of
+from d2djax.analysis.tables import claims_table
 
 POLICIES = ["none", "uniform", "rl"]
 
@@ -114,7 +114,8 @@ def test_energy():
 
 def test_energy_is_the_same_everywhere():
     """Table, picture, claim and search take one number: that of all training, where the target is never reached."""
-    from d2djax import drawings, objectives, summary
+    from d2djax.analysis import drawings, summary
+    from d2djax.searching import objectives
 
     found = results(BENCHMARK)
     expected = {"none": 20.0, "uniform": 21.5, "rl": 15.0}

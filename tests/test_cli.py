@@ -20,9 +20,10 @@ import pytest
 import xarray
 
 import d2djax
-from d2djax import arguments, batch, cli, machine, results, runs
+from d2djax.cli import arguments, commands
+from d2djax.cli.parser import parse
 from d2djax.config import Config
-from d2djax.parser import parse
+from d2djax.running import machine, many_runs, results, runs
 
 # The devices are fixed once JAX has started: a command in this process then leaves them to the other tests.
 jax.devices()
@@ -67,9 +68,9 @@ def stops_before_compiling(monkeypatch):
 
     # Both are imported before one is replaced.
     monkeypatch.setattr(runs, "map_runs", start)
-    monkeypatch.setattr(batch, "map_runs", start)
+    monkeypatch.setattr(many_runs, "map_runs", start)
     # Nothing may end to compile in the background of the next test.
-    monkeypatch.setattr("d2djax.program.start", lambda *_, **__: None)
+    monkeypatch.setattr("d2djax.running.programs.start", lambda *_, **__: None)
 
 
 @pytest.fixture(scope="session")
@@ -94,7 +95,7 @@ def refused(capsys, *arguments, copies=0):
     """
     before, start = len(COMPILED), time.monotonic()
     with pytest.raises(SystemExit) as caught:
-        cli.main([str(argument) for argument in arguments])
+        commands.main([str(argument) for argument in arguments])
     assert time.monotonic() - start < 10
     assert len(COMPILED) <= before + copies
     assert caught.value.code == 2
@@ -236,10 +237,10 @@ def test_exit_code_of_the_process():
 def parsed(monkeypatch):
     """Parses a command line without running it."""
     seen = []
-    monkeypatch.setitem(cli.COMMANDS, "run", (cli.Run, seen.append))
+    monkeypatch.setitem(commands.COMMANDS, "run", (commands.Run, seen.append))
 
     def parse(*arguments):
-        cli.main(["run", *map(str, arguments)])
+        commands.main(["run", *map(str, arguments)])
         return seen.pop()
 
     return parse
@@ -266,7 +267,7 @@ CHANGED = Config(
 
 @pytest.mark.parametrize("config", [CHANGED, Config(), replace(Config(), initial_value=-2.5, min_snr=-20)])
 def test_config_file_round_trip(parsed, tmp_path, config):
-    (tmp_path / "config.toml").write_text(arguments.file_text(cli.Run(config)))
+    (tmp_path / "config.toml").write_text(arguments.file_text(commands.Run(config)))
     assert parsed("--config", tmp_path / "config.toml").config == config
 
 
@@ -291,7 +292,7 @@ def test_config_in_one_word(parsed, tmp_path):
 
 def test_defaults(parsed):
     command = parsed()
-    assert command == cli.Run()
+    assert command == commands.Run()
     assert command.config == Config()
 
 
@@ -299,7 +300,7 @@ def test_defaults(parsed):
 
 
 def test_info(capsys):
-    cli.main(["info"])
+    commands.main(["info"])
     out, err = capsys.readouterr()
     for name in ("d2djax", "jax", "jaxlib", "flax", "numpy", "zarr"):
         assert f"{name} {metadata.version(name)}" in out
@@ -321,10 +322,10 @@ def test_accelerator_that_is_not_used_is_named(capsys, monkeypatch, stops_before
 
     monkeypatch.setattr(Path, "exists", claims)
     assert word in machine.silent_fallback()
-    cli.main(["info"])
+    commands.main(["info"])
     assert word in capsys.readouterr().out
     with pytest.raises(StartedError):
-        cli.main(list(map(str, run_toy(idx_folder))))
+        commands.main(list(map(str, run_toy(idx_folder))))
     assert f"warning: this machine has a{'n' if word[0] == 'N' else ''} {word}" in capsys.readouterr().err
 
 
@@ -340,7 +341,7 @@ def test_nothing_is_named_where_there_is_no_accelerator(monkeypatch):
 def test_progress_starts_before_anything_compiles(capsys, stops_before_compiling, idx_folder):
     before = len(COMPILED)
     with pytest.raises(StartedError):
-        cli.main(list(map(str, run_toy(idx_folder, "--seeds", 3))))
+        commands.main(list(map(str, run_toy(idx_folder, "--seeds", 3))))
     assert len(COMPILED) == before
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith(f"d2djax {metadata.version('d2djax')}, jax {jax.__version__}, ")
@@ -352,7 +353,7 @@ def test_folder_with_brackets_is_shown_as_it_is(capsys, stops_before_compiling, 
     folder = tmp_path / "seeds[a]"
     folder.symlink_to(idx_folder)
     with pytest.raises(StartedError):
-        cli.main(list(map(str, run_toy(folder))))
+        commands.main(list(map(str, run_toy(folder))))
     assert str(folder) in capsys.readouterr().err
 
 
@@ -369,7 +370,7 @@ def toy(idx_folder, tmp_path_factory):
         patch.setenv("D2DJAX_CACHE", "0")
         patch.setattr(sys, "stdout", stdout)
         patch.setattr(sys, "stderr", stderr)
-        cli.main(list(map(str, run_toy(idx_folder, "--seeds", 2, "--first-seed", 7, "--out", folder))))
+        commands.main(list(map(str, run_toy(idx_folder, "--seeds", 2, "--first-seed", 7, "--out", folder))))
     return folder, out.read_text(), err.read_text()
 
 
@@ -393,7 +394,7 @@ def test_a_run_repeats_from_its_files(toy, idx_folder, capsys, tmp_path, name):
     folder, _, _ = toy
     # A manifest says what the data were, not where.
     place = ["--data-dir", str(idx_folder)] if name == "manifest.json" else []
-    cli.main(["run", "--config", str(folder / name), "--out", str(tmp_path / "again"), *place])
+    commands.main(["run", "--config", str(folder / name), "--out", str(tmp_path / "again"), *place])
     again = results.read(tmp_path / "again" / "results.zarr")
     assert again["run"].values.tolist() == [7, 8]
     xarray.testing.assert_identical(again.drop_attrs(), results.read(folder / "results.zarr").drop_attrs())
@@ -404,10 +405,10 @@ def test_a_run_repeats_from_its_files(toy, idx_folder, capsys, tmp_path, name):
 def test_a_sweep_repeats_from_its_file(idx_folder, capsys, tmp_path):
     axes = ["--axis", "rate=1,2", "--axis", "gamma=0:0.2:0.1", "--seeds", "3,5", "--no-training"]
     words = ["sweep", *TOY, "--data-dir", idx_folder, "--policies", "uniform", *axes, "--out", tmp_path / "first"]
-    cli.main(list(map(str, words)))
+    commands.main(list(map(str, words)))
     text = (tmp_path / "first" / "config.toml").read_text()
     assert 'command = "sweep"' in text and "training = false" in text and "seeds = [\n    3,\n    5,\n]" in text
-    cli.main(["sweep", "--config", str(tmp_path / "first/config.toml"), "--out", str(tmp_path / "again")])
+    commands.main(["sweep", "--config", str(tmp_path / "first/config.toml"), "--out", str(tmp_path / "again")])
     first, again = (results.read(tmp_path / one / "results.zarr") for one in ("first", "again"))
     assert list(again.sizes)[:3] == ["rate", "gamma", "run"]
     assert again["gamma"].values.tolist() == [0, 0.1, 0.2]
@@ -429,8 +430,8 @@ def test_a_search_repeats_from_its_file_and_its_best_trial_as_a_run(idx_folder, 
     ]
     own += ["--seeds", "2,9", "--policy", "uniform", "--sampler-seed", 5]
     words = ["search", *TOY, "--data-dir", idx_folder, *own, "--out", tmp_path / "first"]
-    cli.main(list(map(str, words)))
-    cli.main(["search", "--config", str(tmp_path / "first/config.toml"), "--out", str(tmp_path / "again")])
+    commands.main(list(map(str, words)))
+    commands.main(["search", "--config", str(tmp_path / "first/config.toml"), "--out", str(tmp_path / "again")])
     first, again = (results.read(tmp_path / one / "results.zarr") for one in ("first", "again"))
     xarray.testing.assert_identical(again.drop_attrs(), first.drop_attrs())
     for name in ("config.toml", "best.toml"):
@@ -438,10 +439,10 @@ def test_a_search_repeats_from_its_file_and_its_best_trial_as_a_run(idx_folder, 
     # Of the trials that no other beats, the best in the first objective.
     front = first.isel(trial=np.flatnonzero(first["is_best"].values))
     best = front.isel(trial=int(front["reliability"].mean("run").argmax("trial")))
-    command, _ = parse(["run", "--config", str(tmp_path / "first/best.toml")], {"run": cli.Run})
+    command, _ = parse(["run", "--config", str(tmp_path / "first/best.toml")], {"run": commands.Run})
     assert command.config.field_size == float(best["field_size"])
     assert (command.seeds, command.config.policies) == ((2, 9), ("none", "uniform", "rl"))
-    cli.main(["run", "--config", str(tmp_path / "first/best.toml"), "--out", str(tmp_path / "best")])
+    commands.main(["run", "--config", str(tmp_path / "first/best.toml"), "--out", str(tmp_path / "best")])
     run = results.read(tmp_path / "best/results.zarr").sel(policy="uniform")
     assert run["run"].values.tolist() == [2, 9]
     assert run["points_moved"].values.tolist() == best["points_sent"].values.tolist()
@@ -454,7 +455,7 @@ def test_the_file_of_a_sweep_is_there_before_its_work_and_not_changed_by_one_tha
     def stop(*_, **__):
         raise StartedError
 
-    monkeypatch.setattr("d2djax.design.compute", stop)
+    monkeypatch.setattr("d2djax.running.plan.compute", stop)
     options = {"data": tiny_dataset, "training": False, "progress": False}
     with pytest.raises(StartedError):
         d2djax.sweep(tiny_config, {"gamma": [0.0, 1.0]}, [4], tmp_path, **options)
@@ -462,7 +463,7 @@ def test_the_file_of_a_sweep_is_there_before_its_work_and_not_changed_by_one_tha
     assert 'axis = [\n    "gamma=0.0,1.0",\n]' in text and "first_seed = 4" in text and "\ngamma" not in text
     # Only Python has the data.
     with pytest.raises(ValueError, match=r"config.toml: data were given in Python; only d2djax.sweep"):
-        parse(["sweep", "--config", str(tmp_path / "config.toml")], {"sweep": cli.Sweep})
+        parse(["sweep", "--config", str(tmp_path / "config.toml")], {"sweep": commands.Sweep})
     with pytest.raises(ValueError, match="rate"):
         d2djax.sweep(replace(tiny_config, rate=3.0), {"gamma": [0.0, 1.0]}, [4], tmp_path, **options)
     assert (tmp_path / "config.toml").read_text() == text
@@ -472,13 +473,13 @@ def test_the_file_of_points_from_python(tiny_config, tiny_dataset, monkeypatch, 
     def stop(*_, **__):
         raise StartedError
 
-    monkeypatch.setattr("d2djax.design.compute", stop)
+    monkeypatch.setattr("d2djax.running.plan.compute", stop)
     points = [{"score_fraction": None, "gamma": 0.1}, {"score_fraction": 0.5, "gamma": 1 / 3}]
     with pytest.raises(StartedError):
         d2djax.sweep(tiny_config, points, [9, 4], tmp_path, data=tiny_dataset, training=False, progress=False)
     path = tmp_path / "config.toml"
     path.write_text(re.sub(r"given_in_python = \[[^]]*\]", "", path.read_text()))
-    command, _ = parse(["sweep", "--config", str(path)], {"sweep": cli.Sweep})
+    command, _ = parse(["sweep", "--config", str(path)], {"sweep": commands.Sweep})
     assert arguments.axes(command.axis, command.random, command.draw_seed, command.points) == points
     assert (command.seeds, command.training) == ((9, 4), False)
     assert command.config == replace(tiny_config, score_fraction=None, gamma=Config.gamma)
@@ -525,7 +526,7 @@ def test_costs_to_the_accuracy_of_none(toy):
 
 def test_download_says_where_the_files_are(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr("d2djax.data.download", lambda name, folder, progressbar: folder / name)
-    cli.main(["download", "cifar10", "--data-dir", str(tmp_path)])
+    commands.main(["download", "cifar10", "--data-dir", str(tmp_path)])
     assert capsys.readouterr().out == f"cifar10: {tmp_path / 'cifar10'}\n"
 
 
@@ -691,7 +692,7 @@ def test_report_replaces_nothing_but_a_report(capsys, tmp_path):
 def test_a_second_run_replaces_the_first_only_when_it_is_asked_to(toy, capsys, monkeypatch, tmp_path):
     folder, _, _ = toy
     found = results.read(folder / "results.zarr").load()
-    monkeypatch.setattr("d2djax.runs.run", lambda *_, **__: found.sel(policy=["none", "uniform"]))
+    monkeypatch.setattr("d2djax.running.runs.run", lambda *_, **__: found.sel(policy=["none", "uniform"]))
     out = tmp_path / "~" / "out"
     monkeypatch.setenv("HOME", str(tmp_path / "~"))
     shutil.copytree(folder, out)
@@ -700,7 +701,7 @@ def test_a_second_run_replaces_the_first_only_when_it_is_asked_to(toy, capsys, m
     arguments = ["run", *map(str, TOY), "--policies", "none", "uniform", "--out", "~/out"]
     one_line(refused(capsys, *arguments), out, "--overwrite")
     assert everything_in(out) == before
-    cli.main([*arguments, "--overwrite"])
+    commands.main([*arguments, "--overwrite"])
     # Nothing of the run before is left beside: it had a graph and a reward.
     names = ["accuracy.csv", "accuracy.png", "config.toml", "manifest.json", "notes.txt", "results.zarr"]
     assert sorted(one.name for one in out.iterdir()) == names
@@ -711,7 +712,7 @@ def test_a_second_run_replaces_the_first_only_when_it_is_asked_to(toy, capsys, m
 def test_a_disk_that_is_full_in_the_end_loses_nothing(toy, capsys, monkeypatch, tmp_path, fails):
     folder, _, _ = toy
     found = results.read(folder / "results.zarr").load()
-    monkeypatch.setattr("d2djax.runs.run", lambda *_, **__: found)
+    monkeypatch.setattr("d2djax.running.runs.run", lambda *_, **__: found)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "spare"))
     (tmp_path / "spare").mkdir()
     out = tmp_path / "out"
@@ -724,7 +725,7 @@ def test_a_disk_that_is_full_in_the_end_loses_nothing(toy, capsys, monkeypatch, 
 
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(SystemExit) as caught:
-        cli.main(["run", *map(str, TOY), "--out", str(out)])
+        commands.main(["run", *map(str, TOY), "--out", str(out)])
     printed, err = capsys.readouterr()
     assert caught.value.code == 1 and "Traceback" not in err and rows_of(printed)
     last = err.splitlines()[-1]
@@ -765,11 +766,11 @@ def test_results_without_a_manifest_are_no_report(toy, capsys, tmp_path):
 def test_signs_that_the_output_lacks_lose_nothing(toy, monkeypatch, tmp_path):
     folder, _, _ = toy
     found = results.read(folder / "results.zarr").load()
-    monkeypatch.setattr("d2djax.runs.run", lambda *_, **__: found)
+    monkeypatch.setattr("d2djax.running.runs.run", lambda *_, **__: found)
     stream = io.TextIOWrapper(io.BytesIO(), "ascii")
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", stream)
-        cli.main(["run", *map(str, TOY), "--out", str(tmp_path / "out")])
+        commands.main(["run", *map(str, TOY), "--out", str(tmp_path / "out")])
     text = stream.buffer.getvalue().decode("ascii")
     assert "+-" in text and rows_of(text)
     assert (tmp_path / "out" / "graph.png").exists()

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import xarray
 
-from d2djax import energy, statistics
+from d2djax import energy
+from d2djax.analysis import statistics
 from d2djax.config import Config
 
 POSITION = np.array([[0.0, 0.0], [100.0, 0.0], [300.0, 0.0]], np.float32)

@@ -9,9 +9,9 @@ import pytest
 
 from d2djax.config import Config, numbers_of, stack_configs
 from d2djax.network import make_network
-from d2djax.results import variables
 from d2djax.rng import run_key
-from d2djax.runs import set_up
+from d2djax.running.results import variables
+from d2djax.running.runs import set_up
 from d2djax.simulation import find_graphs
 from d2djax.validation import keeps, validate
 

@@ -11,11 +11,12 @@ import xarray
 from matplotlib.figure import Figure
 from PIL import Image
 
-from d2djax import cli, figures, studies
+from d2djax.analysis import figures, studies
+from d2djax.analysis.figures import FIGURES
+from d2djax.analysis.statistics import WITHIN
+from d2djax.analysis.studies import STUDIES, settings_of
+from d2djax.cli import commands
 from d2djax.config import complete
-from d2djax.figures import FIGURES
-from d2djax.statistics import WITHIN
-from d2djax.studies import STUDIES, settings_of
 from d2djax.validation import validate
 
 EXPERIMENTS = Path(__file__).parent.parent / "experiments"
@@ -66,7 +67,7 @@ def test_names_come_in_order_and_once():
 
 def test_a_missing_data_set_stops_before_any_work(tmp_path, capsys):
     with pytest.raises(SystemExit, match="2"):
-        cli.main(
+        commands.main(
             ["figure", "2a", "2b", "--size", "small", "--out", str(tmp_path), "--cifar10", str(tmp_path / "no")]
         )
     assert "d2djax: cifar10: found no data" in capsys.readouterr().err
@@ -107,7 +108,7 @@ def test_pictures_say_that_data_are_made_up(size, data, note):
 
 @pytest.mark.slow
 def test_all_figures_at_size_toy(tmp_path, capsys):
-    cli.main(["figure", "all", "--out", str(tmp_path)])
+    commands.main(["figure", "all", "--out", str(tmp_path)])
     out = capsys.readouterr().out
     assert "size toy: numbers mean nothing" in out and "claims of Section IV-B" in out
     for name, drawing in FIGURES.items():

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from d2djax import files
+from d2djax.storage import files
 
 
 def contents(folder):

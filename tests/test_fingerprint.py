@@ -14,11 +14,12 @@ import numpy as np
 import optax
 import pytest
 
-from d2djax import baselines, discovery, policies, program, runs
-from d2djax.batch import map_runs
+from d2djax import baselines, discovery, policies
 from d2djax.federated import Recipe
-from d2djax.fingerprint import Survey, fingerprint
 from d2djax.models import MLP, RadioCNN
+from d2djax.running import programs, runs
+from d2djax.running.fingerprint import Survey, fingerprint
+from d2djax.running.many_runs import map_runs
 
 
 def scaled(factor):
@@ -204,9 +205,9 @@ import functools, sys
 import flax.linen as nn
 import numpy as np
 import optax
-from d2djax import runs
+from d2djax.running import runs
 from d2djax.federated import Recipe
-from d2djax.fingerprint import fingerprint
+from d2djax.running.fingerprint import fingerprint
 from d2djax.policies import candidates_of
 
 class Mine(nn.Module):
@@ -266,13 +267,13 @@ def by_function(shared, item, static):
 )
 def test_what_is_changed_after_a_first_run_computes_anew(function, change, monkeypatch):
     given = np.ones(2, np.float32)
-    compiled = program.num_compiled()
+    compiled = programs.num_compiled()
     np.testing.assert_array_equal(map_runs(function, None, given), [2, 2])
     change(monkeypatch)
     np.testing.assert_array_equal(map_runs(function, None, given), [3, 3])
     monkeypatch.undo()
     np.testing.assert_array_equal(map_runs(function, None, given), [2, 2])
-    assert program.num_compiled() <= compiled + 2
+    assert programs.num_compiled() <= compiled + 2
 
 
 def test_a_closure_that_is_changed_computes_anew():

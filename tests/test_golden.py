@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import d2djax
-from d2djax.results import read
 from d2djax.rng import run_key
+from d2djax.running.results import read
 
 # What the golden numbers were computed with: sums are in the order of this version's and these vectors' code.
 JAXLIB, VENDOR, VECTORS, NO_VECTORS = "0.10.2", "AuthenticAMD", {"avx2", "fma"}, "avx512"

@@ -13,11 +13,12 @@ import numpy as np
 import optax
 import pytest
 
-from d2djax import identity, policies, rng, runs
-from d2djax.axes import lay_out
+from d2djax import policies, rng
 from d2djax.federated import Recipe
-from d2djax.identity import differences, identify
 from d2djax.models import MLP
+from d2djax.running import identity, runs
+from d2djax.running.axes import lay_out
+from d2djax.running.identity import differences, identify
 from d2djax.validation import validate
 
 
@@ -67,7 +68,7 @@ def test_an_identity_is_plain_and_the_same_again(identified):
     assert differences(found, identified()) == ""
     assert found["versions"]["jax"] == jax.__version__ and found["recipe"]["model"]["name"] == "d2djax.models.MLP"
     assert found["recipe"]["parameters"]["params/Dense_0/kernel"] == "float32[16, 200]"
-    assert {"d2djax.discovery", "d2djax.federated", "d2djax.results"} <= set(found["code"])
+    assert {"d2djax.discovery", "d2djax.federated", "d2djax.running.results"} <= set(found["code"])
 
 
 def changed(dataset, **arrays):
@@ -135,7 +136,7 @@ def test_code_and_settings_of_jax_count(identified, monkeypatch):
 
 def test_the_commit_is_told_but_refuses_nothing(identified, monkeypatch):
     found = identified()
-    monkeypatch.setattr("d2djax.machine.git_commit", lambda: "another")
+    monkeypatch.setattr("d2djax.running.machine.git_commit", lambda: "another")
     assert identified()["commit"] == "another" and differences(found, identified()) == ""
 
 
@@ -209,7 +210,7 @@ def test_entries_that_may_differ():
 
 SCRIPT = """
 import jax, numpy as np
-from d2djax.batch import map_runs
+from d2djax.running.many_runs import map_runs
 from d2djax.rng import Stream, at, run_key, uniform_numbers
 
 def one(shared, seed, static):

@@ -7,7 +7,8 @@ import jax
 import pytest
 
 import d2djax
-from d2djax import machine, terminal
+from d2djax.cli import terminal
+from d2djax.running import machine
 
 QUOTAS = [
     # Half a core, one and a half, many more than there are; version 2 of control groups, then version 1.

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import d2djax
-from d2djax import batch, machine, memory, program, runs
 from d2djax.config import Config, stack_configs
-from d2djax.search import search
+from d2djax.running import machine, many_runs, memory, programs, runs
+from d2djax.searching.searches import search
 from d2djax.validation import validate
 
 HOST = 8 * 2**30
@@ -24,7 +24,7 @@ def host(monkeypatch):
 
     monkeypatch.setattr(memory, "available_memory", lambda: HOST)
     monkeypatch.setattr(memory, "accelerator_memory", lambda: 0)
-    for module, name in ((runs, "load_dataset"), (runs, "arrange"), (program, "start"), (program, "compiled")):
+    for module, name in ((runs, "load_dataset"), (runs, "arrange"), (programs, "start"), (programs, "compiled")):
         monkeypatch.setattr(module, name, fail)
 
 
@@ -104,11 +104,11 @@ def test_the_estimate_is_what_runs_take_at_least(tiny_config, tiny_dataset):
 
 
 def test_a_program_larger_than_the_machine_is_refused(monkeypatch):
-    monkeypatch.setattr(batch, "memory_bytes", lambda: 2**20)
-    kind = program.kind_of(lambda shared, item, static: item["x"] + 1, None, {"x": np.zeros((4, 2**18))}, None)
+    monkeypatch.setattr(many_runs, "memory_bytes", lambda: 2**20)
+    kind = programs.kind_of(lambda shared, item, static: item["x"] + 1, None, {"x": np.zeros((4, 2**18))}, None)
     if jax.default_backend() == "cpu":
         with pytest.raises(ValueError, match=r"a run needs .* GiB of memory, and the machine has 0.0 GiB; fewer"):
-            batch.make_plan(kind, 4)
+            many_runs.make_plan(kind, 4)
 
 
 def test_available_memory():

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import xarray
 
-from d2djax import results
-from d2djax.merging import merge
+from d2djax.analysis.merging import merge
+from d2djax.running import results
 
 POLICIES = np.array(["none", "rl"], object)
 ABOUT = {

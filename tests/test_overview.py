@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import xarray
 
-from d2djax import cli, files, results
-from d2djax.overview import best_points, csv_text, open_results, status_line
+from d2djax.analysis.overview import best_points, csv_text, open_results, status_line
+from d2djax.cli import commands
+from d2djax.running import results
+from d2djax.storage import files
 
 REWARD = np.array([[1.0, 2.0, 3.0], [7.0, 8.0, 9.0], [4.0, np.nan, 40.0]])
 
@@ -104,7 +106,7 @@ def test_status_says_what_is_done(folder):
 def test_command_merges_shows_and_keeps(folder, capsys, tmp_path):
     parts = [folder("a", swept([0, 2])), folder("b", swept([1]))]
     table, out = tmp_path / "x.csv", tmp_path / "merged"
-    cli.main(["results", *parts, "--csv", str(table), "--out", str(out)])
+    commands.main(["results", *parts, "--csv", str(table), "--out", str(out)])
     shown = capsys.readouterr().out
     assert f"{parts[0]}: sweep" in shown and f"{parts[1]}: sweep" in shown and "best of 3 points for rl" in shown
     assert "3 seeds: mean" in shown
@@ -116,7 +118,7 @@ def test_command_merges_shows_and_keeps(folder, capsys, tmp_path):
 
 def refused(capsys, *arguments):
     with pytest.raises(SystemExit) as ended:
-        cli.main([*map(str, arguments)])
+        commands.main([*map(str, arguments)])
     printed = capsys.readouterr()
     assert ended.value.code == 2 and len(printed.err.splitlines()) == 1
     return printed.err
@@ -148,7 +150,7 @@ def searched(tmp_path):
     pytest.importorskip("optuna")
     from optuna.distributions import FloatDistribution
 
-    from d2djax import journal
+    from d2djax.searching import journal
 
     def search(name, trials):
         about = {
@@ -171,7 +173,7 @@ def test_trials_of_a_search_are_shown_while_it_goes_on(searched, folder, capsys,
     place = searched("search", ([0.25, 0.5], [0.75, np.nan]))
     before = (place / files.JOURNAL).read_bytes() + b'{"op_code": 5, "half'
     (place / files.JOURNAL).write_bytes(before)
-    cli.main(["results", str(place), "--csv", str(tmp_path / "x.csv")])
+    commands.main(["results", str(place), "--csv", str(tmp_path / "x.csv")])
     shown = capsys.readouterr().out
     assert f"{place}: search for accuracy on tiny, 2 seeds (0, 1); 2 trials, 1 of which failed" in shown
     assert "best of 2 trials" in shown and (place / files.JOURNAL).read_bytes() == before
@@ -186,7 +188,7 @@ def test_trials_of_a_search_are_shown_while_it_goes_on(searched, folder, capsys,
 
 def test_several_searches_are_shown_in_turn_and_written_together(searched, capsys, tmp_path):
     places = [str(searched("a", ([0.25, 0.5], [0.75, 0.5]))), str(searched("b", ([0.1, 0.3],)))]
-    cli.main(["results", *places, "--csv", str(tmp_path / "x.csv")])
+    commands.main(["results", *places, "--csv", str(tmp_path / "x.csv")])
     shown = capsys.readouterr().out
     assert "best of 2 trials" in shown and "best of 1 trial," in shown
     found = rows((tmp_path / "x.csv").read_text())

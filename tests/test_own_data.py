@@ -11,13 +11,13 @@ import pandas
 import pytest
 
 import d2djax
-from d2djax import runs
-from d2djax.axes import Uniform
 from d2djax.config import PRESETS
 from d2djax.data.types import DataError, Dataset
-from d2djax.design import make_design
-from d2djax.runs import fill_in, set_up
-from d2djax.search import search
+from d2djax.running import runs
+from d2djax.running.axes import Uniform
+from d2djax.running.plan import make_design
+from d2djax.running.runs import fill_in, set_up
+from d2djax.searching.searches import search
 
 NAMES = ("low", "high")
 X = np.arange(12, dtype=np.float32).reshape(6, 2)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import d2djax
-from d2djax import check_policy, per_device, program, search
+from d2djax import check_policy, per_device
 from d2djax.channel import draw_state
 from d2djax.config import complete
 from d2djax.discovery import discover, learn
@@ -19,6 +19,8 @@ from d2djax.information import feedback_of, known_of
 from d2djax.policies import learners_of
 from d2djax.policies.check import SMALL
 from d2djax.rng import Stream, at, run_key
+from d2djax.running import programs
+from d2djax.searching import searches
 
 
 def policy_class(**parts):
@@ -301,9 +303,9 @@ def test_ucb_is_the_plain_loop(network, tiny_config):
 @pytest.fixture(scope="module")
 def swept(two, tmp_path_factory, options):
     axes, out = {"ucb.width": [0.5, 1, 4], "gamma": [0.0, two.gamma]}, tmp_path_factory.mktemp("swept")
-    before = program.num_compiled()
+    before = programs.num_compiled()
     results = d2djax.sweep(two, axes, 2, out, recipe=RECIPE, **options)
-    return out, axes, results, program.num_compiled() - before
+    return out, axes, results, programs.num_compiled() - before
 
 
 def test_numbers_of_own_policies_are_axes(swept, found):
@@ -343,8 +345,8 @@ def policy_like(base, **parts):
 def test_numbers_of_own_policies_are_sought(two, tmp_path, options):
     ranges = {"ucb.width": d2djax.Uniform(0, 3)}
     given = {"policy": "ucb", "recipe": RECIPE, "progress": False, "data": options["data"]}
-    study = search.search(two, ranges, ["reward"], 3, 2, tmp_path, batch=3, **given)
-    trials = search.trials_of(study)
+    study = searches.search(two, ranges, ["reward"], 3, 2, tmp_path, batch=3, **given)
+    trials = searches.trials_of(study)
     assert trials.sizes == {"trial": 3, "run": 2} and (trials["ucb.width"] >= 0).all()
     best = study.best_trial
     recipe = d2djax.Recipe(policies={"ucb": UCB(best.params["ucb.width"])})

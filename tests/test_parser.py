@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from d2djax import arguments, options, parser, repeat
-from d2djax.axes import Choice, LogUniform, Uniform
+from d2djax.cli import arguments, options, parser
+from d2djax.running import repeat
+from d2djax.running.axes import Choice, LogUniform, Uniform
 from d2djax.settings import Config
 
 COMMANDS = {
@@ -69,8 +70,8 @@ def test_help_takes_well_under_a_second(words):
     # Without JAX. Time of the processor, as other work on the machine counts in no other; the best of two.
     root = Path(parser.__file__).parents[1]
     code = (
-        "import resource, sys; from d2djax import cli\n"
-        "try: cli.main(sys.argv[1:])\n"
+        "import resource, sys; from d2djax.cli import commands\n"
+        "try: commands.main(sys.argv[1:])\n"
         "except SystemExit: pass\n"
         "used = resource.getrusage(resource.RUSAGE_SELF); print(used.ru_utime + used.ru_stime, file=sys.stderr)\n"
         "assert not {'jax', 'numpy', 'xarray', 'matplotlib'} & set(sys.modules)"

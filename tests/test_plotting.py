@@ -13,11 +13,11 @@ from matplotlib.patches import FancyArrowPatch, Rectangle
 from PIL import Image
 
 import d2djax
-from d2djax import drawings, plotting, statistics
+from d2djax.analysis import drawings, plots, statistics
+from d2djax.analysis.looks import CLUSTER_COLOURS, INTER_COLOUR, looks_of
+from d2djax.analysis.readout import numbers_of
+from d2djax.analysis.statistics import bounds_of, interval, limits
 from d2djax.config import PolicyName
-from d2djax.looks import CLUSTER_COLOURS, INTER_COLOUR, looks_of
-from d2djax.readout import numbers_of
-from d2djax.statistics import bounds_of, interval, limits
 
 POLICIES = get_args(PolicyName)
 
@@ -114,7 +114,7 @@ def test_what_is_no_number_does_not_count():
 
 
 def test_accuracy_curves(found):
-    axes = draw(plotting.accuracy_curves(found))
+    axes = draw(plots.accuracy_curves(found))
     assert legend_labels(axes.get_legend()) == list(POLICIES)
     assert len(axes.lines) == len(POLICIES)
     assert len(bands(axes)) == 3, "the others are thin lines"
@@ -126,19 +126,19 @@ def test_accuracy_curves(found):
 
 
 def test_accuracy_curves_of_one_seed_have_no_band(found):
-    axes = draw(plotting.accuracy_curves(found.isel(run=[1])))
+    axes = draw(plots.accuracy_curves(found.isel(run=[1])))
     assert not bands(axes)
     assert len(axes.lines) == len(POLICIES)
 
 
 def test_accuracy_curves_without_rl(without_rl):
-    axes = draw(plotting.accuracy_curves(without_rl))
+    axes = draw(plots.accuracy_curves(without_rl))
     assert legend_labels(axes.get_legend()) == ["none"]
     assert len(bands(axes)) == 1
 
 
 def test_band_is_the_confidence_interval(found):
-    axes = draw(plotting.accuracy_curves(found))
+    axes = draw(plots.accuracy_curves(found))
     # The corners of the first band are the limits of `none`, by Student's 4.302653.
     samples = found["accuracy"].sel(policy="none").values.astype(float)
     half = 4.302653 * samples.std(axis=0, ddof=1) / np.sqrt(3)
@@ -149,7 +149,7 @@ def test_band_is_the_confidence_interval(found):
 
 
 def test_reward_curve(found):
-    axes = draw(plotting.reward_curve(found))
+    axes = draw(plots.reward_curve(found))
     assert len(bands(axes)) == 1
     learned, *levels = axes.lines
     np.testing.assert_allclose(
@@ -166,7 +166,7 @@ def test_reward_curve(found):
 
 
 def test_reward_curve_of_one_seed(found):
-    axes = draw(plotting.reward_curve(found.isel(run=[0])))
+    axes = draw(plots.reward_curve(found.isel(run=[0])))
     assert not bands(axes)
 
 
@@ -181,7 +181,7 @@ def ends_of(arrow):
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_graph_has_an_arrow_for_each_link(found, policy):
-    axes = draw(plotting.graph(found, policy=policy, run=1))
+    axes = draw(plots.graph(found, policy=policy, run=1))
     state = int(found["exchange_state"][1])
     links = found["links"].sel(policy=policy).values[1, state]
     receivers = np.flatnonzero(links != np.arange(6))
@@ -196,7 +196,7 @@ def test_graph_has_an_arrow_for_each_link(found, policy):
 def test_graph_of_a_given_state_and_links_between_clusters(found):
     cluster = found["cluster"].values[0]
     for state in range(3):
-        axes = draw(plotting.graph(found, state=state))
+        axes = draw(plots.graph(found, state=state))
         links = found["links"].sel(policy="rl").values[0, state]
         crossing = (cluster[links] != cluster).sum()
         dashed = [arrow for arrow in arrows(axes) if arrow.get_linestyle() == "--"]
@@ -205,23 +205,23 @@ def test_graph_of_a_given_state_and_links_between_clusters(found):
 
 
 def test_graph_shows_every_device(found):
-    axes = draw(plotting.graph(found, policy="none"))
+    axes = draw(plots.graph(found, policy="none"))
     shown = np.concatenate([one.get_offsets() for one in axes.collections])
     assert {tuple(place) for place in shown} == {tuple(place) for place in found["position"].values[0]}
 
 
 def test_graph_shows_the_border_of_the_field(found):
-    (border,) = (patch for patch in draw(plotting.graph(found)).patches if isinstance(patch, Rectangle))
+    (border,) = (patch for patch in draw(plots.graph(found)).patches if isinstance(patch, Rectangle))
     assert border.get_bbox().bounds == (0, 0, 400, 400)
     unknown = found.assign_attrs(manifest="{}")
-    assert not [patch for patch in plotting.graph(unknown).axes[0].patches if isinstance(patch, Rectangle)]
+    assert not [patch for patch in plots.graph(unknown).axes[0].patches if isinstance(patch, Rectangle)]
 
 
 def test_arrows_have_shafts_however_near_the_devices_are(found):
     near = found.isel(run=[0]).copy(deep=True)
     near["position"].values[0] = np.cumsum([[0, 0], [8, 0], [15, 0], [4, 4], [100, 200], [9, 3]], axis=0)
     near["links"].values[:] = [1, 0, 1, 2, 0, 4]
-    figure = plotting.graph(near)
+    figure = plots.graph(near)
     draw(figure)
     assert len(arrows(figure.axes[0])) == 6
     for arrow in arrows(figure.axes[0]):
@@ -233,15 +233,15 @@ def test_arrows_have_shafts_however_near_the_devices_are(found):
 
 def test_graph_of_an_unknown_policy(found):
     with pytest.raises(ValueError, match=r"policy must be one of none, .*; got 'ucb'"):
-        plotting.graph(found, policy="ucb")
+        plots.graph(found, policy="ucb")
 
 
 # --- axes of the user's ---
 
 DRAWN = {
-    "accuracy": plotting.accuracy_curves,
-    "reward": plotting.reward_curve,
-    "graph": plotting.graph,
+    "accuracy": plots.accuracy_curves,
+    "reward": plots.reward_curve,
+    "graph": plots.graph,
     "reliability": drawings.reliability,
     "degrees": drawings.degrees,
     "regret": drawings.regret,
@@ -282,7 +282,7 @@ def swept(found):
 
 
 def test_curves_of_several_points(swept):
-    axes = draw(plotting.accuracy_curves(swept.sel(policy=["none", "rl"])))
+    axes = draw(plots.accuracy_curves(swept.sel(policy=["none", "rl"])))
     names = legend_labels(axes.get_legend())
     assert names == [f"{policy}, gamma = {value}" for value in ("0", "0.5") for policy in ("none", "rl")]
     expected = swept["accuracy"].sel(policy="rl", gamma=0.5).mean("run")
@@ -293,13 +293,13 @@ def test_curves_of_several_points(swept):
 def test_too_many_points(swept):
     many = swept.isel(gamma=[0] * 5).assign_coords(gamma=np.arange(5.0))
     with pytest.raises(ValueError, match="results must have at most 4 points for one picture; got 5: choose some"):
-        plotting.accuracy_curves(many)
+        plots.accuracy_curves(many)
     with pytest.raises(ValueError, match=r"one value of gamma; got 2: choose it with \.sel"):
-        plotting.graph(swept)
+        plots.graph(swept)
 
 
 def test_policies_over_a_setting(swept):
-    axes = draw(plotting.over_setting(swept, "accuracy", "gamma"))
+    axes = draw(plots.over_setting(swept, "accuracy", "gamma"))
     assert legend_labels(axes.get_legend()) == list(POLICIES)
     expected = statistics.mean_accuracy(swept).sel(policy="rl").mean("run")
     np.testing.assert_allclose(axes.lines[POLICIES.index("rl")].get_ydata(), expected, rtol=1e-6)
@@ -308,7 +308,7 @@ def test_policies_over_a_setting(swept):
         (("accuracy", "rate"), "axis must be one of gamma; got 'rate'"),
     ):
         with pytest.raises(ValueError, match=message):
-            plotting.over_setting(swept, *arguments)
+            plots.over_setting(swept, *arguments)
 
 
 def test_runs_that_diverged_do_not_count(found):
@@ -316,13 +316,13 @@ def test_runs_that_diverged_do_not_count(found):
     number = POLICIES.index("rl")
     wild["status"][0, number] = 1
     wild["accuracy"][0, number] = 1e3
-    axes = draw(plotting.accuracy_curves(wild))
+    axes = draw(plots.accuracy_curves(wild))
     expected = found["accuracy"].sel(policy="rl").isel(run=[1, 2]).mean("run")
     np.testing.assert_allclose(axes.lines[number].get_ydata(), expected, rtol=1e-6)
 
 
 def test_numbers_behind_a_picture(found):
-    rows = list(csv.DictReader(io.StringIO(numbers_of(plotting.accuracy_curves(found)))))
+    rows = list(csv.DictReader(io.StringIO(numbers_of(plots.accuracy_curves(found)))))
     assert len(rows) == len(POLICIES) * found.sizes["round"]
     for policy in POLICIES:
         own = [row for row in rows if row["series"] == policy]
@@ -353,9 +353,9 @@ def test_numbers_of_bars_and_heat_maps():
 
 @pytest.mark.parametrize("runs", [[0], [0, 1, 2]])
 def test_saved_figures_with_rl(found, tmp_path, runs):
-    paths = plotting.save_figures(found.isel(run=runs), tmp_path)
+    paths = plots.save_figures(found.isel(run=runs), tmp_path)
     assert [path.name for path in paths] == ["accuracy.png", "graph.png", "reward.png"]
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == sorted(plotting.PICTURES)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == sorted(plots.PICTURES)
     lines = (tmp_path / "graph.csv").read_text().splitlines()
     assert lines[0] == "device,x_m,y_m,cluster,transmitter" and len(lines) == 7
     for path in paths:
@@ -364,7 +364,7 @@ def test_saved_figures_with_rl(found, tmp_path, runs):
 
 
 def test_saved_figures_without_rl(without_rl, tmp_path):
-    assert plotting.save_figures(without_rl, tmp_path) == [tmp_path / "accuracy.png"]
+    assert plots.save_figures(without_rl, tmp_path) == [tmp_path / "accuracy.png"]
     assert (tmp_path / "accuracy.png").stat().st_size > 1000
 
 
@@ -372,4 +372,4 @@ def test_figures_of_a_diverged_run(found, tmp_path):
     wild = found.copy(deep=True)
     wild["loss"][0] = np.nan
     wild["status"][0] = 1
-    assert len(plotting.save_figures(wild, tmp_path)) == 3
+    assert len(plots.save_figures(wild, tmp_path)) == 3

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from d2djax import progress
-from d2djax.progress import Tally
+from d2djax.running import progress
+from d2djax.running.progress import Tally
 
 
 @pytest.mark.parametrize(

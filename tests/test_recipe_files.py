@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import d2djax
-from d2djax import cli, repeat, results
-from d2djax.recipe_files import load_recipe
+from d2djax.cli import commands
+from d2djax.cli.recipe_files import load_recipe
+from d2djax.running import repeat, results
 
 MINE = '''
 from dataclasses import dataclass
@@ -97,9 +98,9 @@ def test_files_that_are_none_are_refused(tmp_path):
 def test_a_sweep_of_a_recipe_is_repeated_from_its_file(mine, tmp_path, capsys):
     first, again = tmp_path / "first", tmp_path / "again"
     axes = ["--axis", "noisy.noise=0:1:0.5", "--axis", "gamma=0,1"]
-    cli.main(["sweep", "--recipe", str(mine), *SMALL, *axes, "--no-training", "--out", str(first)])
+    commands.main(["sweep", "--recipe", str(mine), *SMALL, *axes, "--no-training", "--out", str(first)])
     assert repeat.read(str(first / "config.toml"))[0]["recipe"] == f"{mine}:recipe"
-    cli.main(["sweep", "--config", str(first / "config.toml"), "--out", str(again)])
+    commands.main(["sweep", "--config", str(first / "config.toml"), "--out", str(again)])
     one, two = results.read(first / "results.zarr"), results.read(again / "results.zarr")
     assert one["policy"].values.tolist() == ["none", "noisy"] and one["noisy.noise"].values.tolist() == [0, 0.5, 1]
     for name in one.data_vars:
@@ -110,7 +111,7 @@ def test_a_sweep_of_a_recipe_is_repeated_from_its_file(mine, tmp_path, capsys):
     mine.write_text(MINE.replace("jnp.maximum(memory[1, state], 1)", "(memory[1, state] + 1)"))
     del sys.modules[mine.stem]
     with pytest.raises(SystemExit) as caught:
-        cli.main(["sweep", "--config", str(first / "config.toml"), "--out", str(first)])
+        commands.main(["sweep", "--config", str(first / "config.toml"), "--out", str(first)])
     assert caught.value.code == 2
     assert "results of another sweep are here (recipe.policies.noisy.hash" in capsys.readouterr().err
 

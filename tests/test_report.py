@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import xarray
 
-from d2djax import cli, results
-from d2djax.report import page_data, report
+from d2djax.cli import commands
+from d2djax.report.page import page_data, report
+from d2djax.running import results
 
 POLICIES, RUNS, STATES, DEVICES = ["none", "rl"], 3, 2, 5
 LENGTH = {"policy": 2, "round": 4, "state": STATES, "device": DEVICES, "class": 3, "axis": 2, "episode": 5}
@@ -208,7 +209,7 @@ def test_the_page_can_be_read_by_whom_the_folder_lets(tmp_path):
 def test_no_results(tmp_path, capsys, there):
     (tmp_path / "x").mkdir() if there else None
     with pytest.raises(SystemExit, match="2"):
-        cli.main(["report", str(tmp_path / "x"), "-o", str(tmp_path / "page.html")])
+        commands.main(["report", str(tmp_path / "x"), "-o", str(tmp_path / "page.html")])
     assert capsys.readouterr().err.count("\n") == 1
     assert not (tmp_path / "page.html").exists()
 
@@ -219,7 +220,9 @@ def test_other_arrays_are_refused(tmp_path):
 
 
 def test_without_plotly(tmp_path):
-    code = "import sys; sys.modules['plotly.offline'] = None\nfrom d2djax import cli; cli.main(sys.argv[1:])"
+    code = (
+        "import sys; sys.modules['plotly.offline'] = None\nfrom d2djax.cli.commands import main; main(sys.argv[1:])"
+    )
     results.save(made({}), tmp_path / "results.zarr")
     ended = subprocess.run(
         [sys.executable, "-c", code, "report", str(tmp_path)], capture_output=True, text=True, env=dict(os.environ)
@@ -264,7 +267,7 @@ def opened(browser, tmp_path):
 
     def show(found):
         results.save(found, tmp_path / "results.zarr")
-        cli.main(["report", str(tmp_path), "-o", str(tmp_path / "page.html")])
+        commands.main(["report", str(tmp_path), "-o", str(tmp_path / "page.html")])
         browser.get((tmp_path / "page.html").as_uri())
         assert browser.get_log("browser") == []
         requests = browser.execute_script("return performance.getEntriesByType('resource').map((one) => one.name)")

@@ -17,11 +17,12 @@ import xarray
 from scipy import stats
 
 import d2djax
-from d2djax import identity, program, results, runs, statistics
+from d2djax.analysis import statistics
 from d2djax.config import Config, PolicyName
 from d2djax.data.types import DataError, Dataset
 from d2djax.points import arrange, held_out_sizes
 from d2djax.rng import run_key
+from d2djax.running import identity, programs, results, runs
 
 POLICIES = get_args(PolicyName)
 WHOLE = ("status", "cluster", "exchange_state", "links", "counts", "counts_before", "points_moved")
@@ -231,35 +232,35 @@ def test_policies_share_their_random_numbers(found, found_none):
 
 
 def test_numbers_do_not_compile_anew(found_none, only_none, tiny_dataset):
-    before = program.num_compiled()
+    before = programs.num_compiled()
     for rate in (0.01, 0.1, 0.7):
         other = d2djax.run(replace(only_none, learning_rate=rate), 1, data=tiny_dataset, progress=False, width=1)
         assert not np.array_equal(other["loss"], found_none["loss"].isel(run=[0]))
-    assert program.num_compiled() == before
+    assert programs.num_compiled() == before
 
 
 def test_what_compiles_ahead_is_what_runs(found, all_policies, tiny_dataset, monkeypatch):
-    started, used, compiled = [], [], program.compiled
-    monkeypatch.setattr(program, "start", lambda kind, width: started.append(kind))
-    monkeypatch.setattr(program, "compiled", lambda kind, width: used.append(kind) or compiled(kind, width))
+    started, used, compiled = [], [], programs.compiled
+    monkeypatch.setattr(programs, "start", lambda kind, width: started.append(kind))
+    monkeypatch.setattr(programs, "compiled", lambda kind, width: used.append(kind) or compiled(kind, width))
     d2djax.run(all_policies, 1, data=tiny_dataset, progress=False, width=1)
     assert [kind.function for kind in used] == [runs.network_of, runs.graphs_of, runs.learning_of]
     assert started == used
 
 
 def test_programs_compile_beside_each_other(monkeypatch):
-    begun, real = threading.Barrier(3, timeout=60), program._compile
+    begun, real = threading.Barrier(3, timeout=60), programs._compile
 
     def together(*arguments):
         begun.wait()
         return real(*arguments)
 
-    monkeypatch.setattr(program, "_compile", together)
+    monkeypatch.setattr(programs, "_compile", together)
     add = [lambda shared, item, static, n=n: item + n for n in range(3)]
-    kinds = [program.kind_of(one, None, np.arange(3), None) for one in add]
+    kinds = [programs.kind_of(one, None, np.arange(3), None) for one in add]
     for kind in kinds:
-        program.start(kind, 1)
-    assert [program.compiled(kind, 1).width for kind in kinds] == [1, 1, 1]
+        programs.start(kind, 1)
+    assert [programs.compiled(kind, 1).width for kind in kinds] == [1, 1, 1]
 
 
 def test_two_devices_equal_one(found_none, only_none, tiny_dataset, tmp_path):
@@ -495,7 +496,7 @@ def nothing_compiles(monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("started to compile")
 
-    monkeypatch.setattr("d2djax.runs.map_runs", refuse)
+    monkeypatch.setattr("d2djax.running.runs.map_runs", refuse)
 
 
 @pytest.mark.parametrize(
@@ -548,7 +549,7 @@ def test_as_many_points_as_there_are_will_do(only_none, tiny_dataset, monkeypatc
     def start(*_, **__):
         raise StartedError
 
-    monkeypatch.setattr("d2djax.runs.map_runs", start)
+    monkeypatch.setattr("d2djax.running.runs.map_runs", start)
     sizes = np.bincount(tiny_dataset.y)
     most = 2 * (int((sizes - held_out_sizes(sizes, only_none)).min()) // 3)
     with pytest.raises(StartedError):
@@ -569,7 +570,7 @@ def test_classes_of_own_data_need_not_be_given(tiny_config, tiny_dataset, monkey
         seen.append(items["config"])
         raise RuntimeError("far enough")
 
-    monkeypatch.setattr("d2djax.runs.map_runs", stop)
+    monkeypatch.setattr("d2djax.running.runs.map_runs", stop)
     with pytest.raises(RuntimeError, match="far enough"):
         d2djax.run(replace(tiny_config, num_classes=0), data=tiny_dataset, progress=False)
     assert isinstance(seen[0], Config) and seen[0].num_classes == 5

@@ -11,11 +11,14 @@ import pytest
 import xarray
 
 import d2djax
-from d2djax import cli, journal, results, runs, search, statistics, tables
-from d2djax.axes import Choice, LogUniform, Uniform
+from d2djax.analysis import statistics, tables
+from d2djax.cli import commands
 from d2djax.models import MLP
-from d2djax.objectives import OBJECTIVES, check_objectives
-from d2djax.search import trials_of
+from d2djax.running import results, runs
+from d2djax.running.axes import Choice, LogUniform, Uniform
+from d2djax.searching import journal, searches
+from d2djax.searching.objectives import OBJECTIVES, check_objectives
+from d2djax.searching.searches import trials_of
 
 RANGES = {"gamma": Uniform(0.0, 1.0), "alpha_outage": LogUniform(0.5, 8.0), "num_sensitive_classes": Uniform(1, 4)}
 
@@ -27,7 +30,7 @@ def seek(tiny_config, tiny_dataset):
     def run(out, **options):
         given = {"config": tiny_config, "ranges": RANGES, "objectives": ("reward",), "trials": 18, "seeds": 2}
         given |= {"batch": 6, "progress": False, "data": tiny_dataset} | options
-        return search.search(given.pop("config"), out=out, **given)
+        return searches.search(given.pop("config"), out=out, **given)
 
     return run
 
@@ -125,7 +128,7 @@ def test_a_finished_search_computes_nothing(whole, seek, monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("computed")
 
-    monkeypatch.setattr("d2djax.runs.map_runs", refuse)
+    monkeypatch.setattr("d2djax.running.runs.map_runs", refuse)
     assert proposals(seek(whole[0])) == proposals(whole[1])
 
 
@@ -149,7 +152,7 @@ def test_two_objectives_give_what_no_other_trial_beats(seek, tmp_path):
 
 def test_every_objective(tiny_config, tiny_dataset, tmp_path):
     config = replace(tiny_config, num_steps=8)
-    study = search.search(
+    study = searches.search(
         config, {"gamma": Choice((0.0, 0.5))}, tuple(OBJECTIVES), 1, 2, tmp_path, batch=1, data=tiny_dataset,
         progress=False,
     )  # fmt: skip
@@ -173,7 +176,7 @@ def test_every_objective(tiny_config, tiny_dataset, tmp_path):
 
 def test_trials_with_other_rounds_count(tiny_config, tiny_dataset, tmp_path):
     ranges, names = {"aggregation_interval": Choice((2, 4))}, ("accuracy", "final_accuracy", "energy")
-    study = search.search(tiny_config, ranges, names, 3, 1, tmp_path, batch=3, data=tiny_dataset, progress=False)
+    study = searches.search(tiny_config, ranges, names, 3, 1, tmp_path, batch=3, data=tiny_dataset, progress=False)
     for trial in study.trials:
         config = replace(tiny_config, policies=("rl",), **trial.params)
         run = d2djax.run(config, 1, data=tiny_dataset, progress=False)
@@ -263,7 +266,7 @@ def test_what_another_search_is_of_is_told(whole, seek, tiny_config, tiny_datase
         change["config"] = replace(tiny_config, **change["config"])
     if "data" in change:
         change["data"] = replace(tiny_dataset, **change["data"])
-    monkeypatch.setattr("d2djax.runs.map_runs", None)
+    monkeypatch.setattr("d2djax.running.runs.map_runs", None)
     journal = (whole[0] / "journal.log").read_bytes()
     with pytest.raises(ValueError, match=f"another search is here .*{message}") as caught:
         seek(whole[0], **change)
@@ -347,7 +350,7 @@ def test_steps_that_one_search_would_not_take_are_noted(batches, seeds, grown):
 
 def test_there_is_no_best_trial_left_when_none_is(copied, seek, monkeypatch):
     assert (copied / "best.toml").exists()
-    monkeypatch.setattr(search, "best_trial", lambda study: None)
+    monkeypatch.setattr(searches, "best_trial", lambda study: None)
     seek(copied)
     assert not (copied / "best.toml").exists()
 
@@ -376,7 +379,7 @@ def test_more_trials_and_more_seeds_after_a_stop(whole, copied, seek, computed, 
 SECOND = """
 import sys
 from pathlib import Path
-from d2djax import journal
+from d2djax.searching import journal
 with journal.held(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
@@ -420,9 +423,9 @@ def test_the_command_says_that_the_disk_is_full(tmp_path, monkeypatch, capsys):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(search, "search", full)
+    monkeypatch.setattr(searches, "search", full)
     with pytest.raises(SystemExit) as caught:
-        cli.main(f"search --axis gamma=uniform:0:1 --out {tmp_path}".split())
+        commands.main(f"search --axis gamma=uniform:0:1 --out {tmp_path}".split())
     assert caught.value.code == 2
     assert capsys.readouterr().err.splitlines()[-1] == (
         f"d2djax: --out {tmp_path}: No space left on device; what is done stays, the same command goes on"
@@ -469,7 +472,7 @@ def test_objectives_that_may_be_searched():
 
 def test_the_command_refuses_such_an_objective(capsys, tmp_path):
     with pytest.raises(SystemExit) as caught:
-        cli.main(f"search --axis rate=uniform:1:2 --objective energy --out {tmp_path / 'new'}".split())
+        commands.main(f"search --axis rate=uniform:1:2 --objective energy --out {tmp_path / 'new'}".split())
     assert caught.value.code == 2 and not (tmp_path / "new").exists()
     assert "objective energy must not contain what is searched" in capsys.readouterr().err.splitlines()[-1]
 
@@ -481,10 +484,10 @@ def test_the_command_reads_its_axes(monkeypatch, capsys, tmp_path):
         seen.update(ranges=ranges, objectives=objectives, trials=trials, out=out, **options)
         raise OSError("far enough")
 
-    monkeypatch.setattr("d2djax.search.search", stop)
+    monkeypatch.setattr("d2djax.searching.searches.search", stop)
     line = "search --axis gamma=uniform:0:1 --axis alpha-outage=log:0.1:10 --axis num_devices=10,25 --trials 8"
     with pytest.raises(SystemExit):
-        cli.main([*line.split(), "--objective", "accuracy", "energy", "--out", str(tmp_path)])
+        commands.main([*line.split(), "--objective", "accuracy", "energy", "--out", str(tmp_path)])
     assert capsys.readouterr().err.splitlines()[-1].startswith(f"d2djax: --out {tmp_path}: far enough; ")
     assert seen["ranges"] == {
         "gamma": Uniform(0.0, 1.0),

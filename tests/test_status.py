@@ -12,7 +12,7 @@ from d2djax.config import Config
 from d2djax.evaluation import evaluate
 from d2djax.points import Points
 from d2djax.policies import candidates_of
-from d2djax.results import ENERGY, GRAPH, MISSING, TRAINING, counted, kind_of, variables
+from d2djax.running.results import ENERGY, GRAPH, MISSING, TRAINING, counted, kind_of, variables
 
 POLICIES = ("none", "rl", "pooled")
 CONFIG = Config(policies=POLICIES, num_devices=4, num_classes=3, num_states=2)

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 import xarray
 
-from d2djax import chunks, layout, locks, results, store, sweeps
+from d2djax.running import chunks, results, sweeps
+from d2djax.storage import layout, locks, store
 
 GAMMAS, SEEDS = [0.0, 0.5, 1.0], range(5)
 

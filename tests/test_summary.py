@@ -8,7 +8,7 @@ import pytest
 import xarray
 from rich.console import Console
 
-from d2djax import statistics, summary, tables
+from d2djax.analysis import statistics, summary, tables
 
 POLICIES = ["none", "rl"]
 ROUNDS, DEVICES, CLASSES = 2, 4, 3

@@ -12,11 +12,13 @@ import pytest
 import xarray
 
 import d2djax
-from d2djax import batch, design, program, progress, repeat, results, runs, store, tables
-from d2djax.axes import LogUniform, Uniform
+from d2djax.analysis import tables
+from d2djax.analysis.merging import merge
 from d2djax.config import numbers_of
-from d2djax.identity import differences
-from d2djax.merging import merge
+from d2djax.running import many_runs, plan, programs, progress, repeat, results, runs
+from d2djax.running.axes import LogUniform, Uniform
+from d2djax.running.identity import differences
+from d2djax.storage import store
 
 
 class Linear(nn.Module):
@@ -62,7 +64,7 @@ def run(config, tiny_dataset):
 def whole(sweep, tmp_path_factory):
     """The grid, never stopped, in one chunk."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(design, "_most_runs", lambda *_: 100)
+        patch.setattr(plan, "_most_runs", lambda *_: 100)
         return sweep(tmp_path_factory.mktemp("whole")).load()
 
 
@@ -130,7 +132,7 @@ def test_points_are_taken_as_they_come(sweep, run, tmp_path):
 
 def test_stragglers_differ_between_points(sweep, run, tmp_path, monkeypatch):
     # In one chunk: the graphs are found once, but not so the energy and the bits of the uploads.
-    monkeypatch.setattr(design, "_most_runs", lambda *_: 100)
+    monkeypatch.setattr(plan, "_most_runs", lambda *_: 100)
     found = sweep(tmp_path, {"num_stragglers": [0, 2]}, 2)
     for number in (0, 2):
         same_as_run(found.sel(num_stragglers=number), run(2, num_stragglers=number))
@@ -138,12 +140,12 @@ def test_stragglers_differ_between_points(sweep, run, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_shapes_may_differ_between_points(sweep, run, tmp_path, monkeypatch):
-    monkeypatch.setattr(design, "_most_runs", lambda *_: 3)
+    monkeypatch.setattr(plan, "_most_runs", lambda *_: 3)
     points = [{"num_devices": 6, "aggregation_interval": 4}, {"num_devices": 8, "aggregation_interval": 2}]
-    before = program.num_compiled()
+    before = programs.num_compiled()
     found = sweep(tmp_path, points, 2)
     # The first point has those of the other tests.
-    assert program.num_compiled() in (before + 3, before + 6)
+    assert programs.num_compiled() in (before + 3, before + 6)
     assert found["round"].values.tolist() == [0, 2, 4, 6, 8] and found.sizes["device"] == 8
     assert (found["cluster"].isel(point=0, device=slice(6, None)) == -1).all()
     assert np.isnan(found["loss"].isel(point=0).sel(round=[2, 6])).all()
@@ -155,7 +157,7 @@ def test_shapes_may_differ_between_points(sweep, run, tmp_path, monkeypatch):
 
 
 def test_what_an_axis_does_not_touch_is_computed_once(sweep, tmp_path, monkeypatch, computed):
-    monkeypatch.setattr(design, "_most_runs", lambda *_: 100)
+    monkeypatch.setattr(plan, "_most_runs", lambda *_: 100)
     sweep(tmp_path, GRID | {"num_stragglers": [0, 1]})
     assert computed["network_of"] == [3]
     # Uploads, which are counted with the graphs, are those of all but the stragglers.
@@ -165,7 +167,7 @@ def test_what_an_axis_does_not_touch_is_computed_once(sweep, tmp_path, monkeypat
 
 
 def test_weights_of_the_reward_do_not_train_anew(sweep, tmp_path, monkeypatch, computed):
-    monkeypatch.setattr(design, "_most_runs", lambda *_: 100)
+    monkeypatch.setattr(plan, "_most_runs", lambda *_: 100)
     found = sweep(tmp_path, {"alpha_outage": [0.5, 1, 2], "alpha_diversity": [1, 2]}, 2)
     assert computed["network_of"] == [2] and computed["graphs_of"] == [12]
     state = xarray.DataArray(found["exchange_state"].values[0, 0], dims="run")
@@ -181,9 +183,9 @@ def test_weights_of_the_reward_do_not_train_anew(sweep, tmp_path, monkeypatch, c
 def test_all_values_of_all_numbers_share_their_programs(whole, sweep, config, tmp_path):
     names = [name for name in numbers_of(config) if isinstance(getattr(config, name), float)]
     points = [{name: getattr(config, name) * (1 - step / 20) for name in names} for step in range(3)]
-    before = program.num_compiled()
+    before = programs.num_compiled()
     found = sweep(tmp_path, points, 2)
-    assert program.num_compiled() == before
+    assert programs.num_compiled() == before
     assert (found["done"] == 1).all() and len(np.unique(found["loss"].isel(run=0, policy=0, round=-1))) == 3
 
 
@@ -192,8 +194,8 @@ def test_all_values_of_all_numbers_share_their_programs(whole, sweep, config, tm
 
 @pytest.mark.parametrize("length", [1, 3, 8])
 def test_chunks_change_nothing(whole, sweep, tmp_path, monkeypatch, length):
-    monkeypatch.setattr(design, "_most_runs", lambda *_: length)
-    monkeypatch.setattr(batch, "SECONDS_PER_CALL", 0.0 if length == 8 else 1.0)
+    monkeypatch.setattr(plan, "_most_runs", lambda *_: length)
+    monkeypatch.setattr(many_runs, "SECONDS_PER_CALL", 0.0 if length == 8 else 1.0)
     found = sweep(tmp_path)
     assert np.prod(store.layout_of(tmp_path / "results.zarr").chunk) in range(1, length + 1)
     same(found, whole)
@@ -229,7 +231,7 @@ def test_bad_shards_are_refused(sweep, tmp_path, computed, shard):
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(28, "No space left on device")])
 def test_a_stopped_sweep_goes_on(whole, sweep, tmp_path, monkeypatch, computed, error):
-    monkeypatch.setattr(design, "_most_runs", lambda *_: 4)
+    monkeypatch.setattr(plan, "_most_runs", lambda *_: 4)
     write, written = store.Store.write, []
 
     def stop(self, region, *arguments):
@@ -248,7 +250,7 @@ def test_a_stopped_sweep_goes_on(whole, sweep, tmp_path, monkeypatch, computed, 
     same(before.isel(run=slice(2)), whole.isel(run=slice(2)))
     computed["network_of"].clear()
     # Also where chunks would be laid out otherwise now.
-    monkeypatch.setattr(design, "_most_runs", lambda *_: 5)
+    monkeypatch.setattr(plan, "_most_runs", lambda *_: 5)
     same(sweep(tmp_path), whole)
     assert computed["network_of"] == [1]
     sweep(tmp_path)
@@ -279,7 +281,7 @@ def test_a_sweep_grows_by_seeds_and_by_values(whole, sweep, tmp_path, computed):
 
 
 def test_shards_whose_axes_come_in_another_order_are_one_sweep(whole, sweep, tmp_path, monkeypatch):
-    monkeypatch.setattr(design, "_most_runs", lambda *_: 2)
+    monkeypatch.setattr(plan, "_most_runs", lambda *_: 2)
     turned = {"learning_rate": [0.2, 0.05], "gamma": [0.5, 0.0]}
     sweep(tmp_path, shard=(1, 2))
     found = sweep(tmp_path, turned, shard=(2, 2))
@@ -343,12 +345,12 @@ def as_it_is(x):
 
 
 def test_another_recipe_is_refused(sweep, config, tiny_dataset):
-    made = lambda recipe: design.make_design(config, GRID, 3, tiny_dataset, recipe)  # noqa: E731
+    made = lambda recipe: plan.make_design(config, GRID, 3, tiny_dataset, recipe)  # noqa: E731
     recipes = [
         d2djax.Recipe(Linear(last), client=partial(optax.sgd, momentum=momentum))
         for last, momentum in ((np.tanh, 0.9), (as_it_is, 0.9), (np.tanh, 0.8))
     ]
-    found = [design.manifest_of(made(recipe)) for recipe in recipes]
+    found = [plan.manifest_of(made(recipe)) for recipe in recipes]
     assert "0x" not in json.dumps(found)
     assert differences(found[0], found[1]).startswith("recipe.model.hash: ")
     assert differences(found[0], found[2]).startswith("recipe.client.numbers.momentum: 0.9 there, 0.8 now")
@@ -358,7 +360,7 @@ def test_another_recipe_is_refused(sweep, config, tiny_dataset):
 
 
 def test_lines_of_progress(sweep, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(design, "_most_runs", lambda *_: 4)
+    monkeypatch.setattr(plan, "_most_runs", lambda *_: 4)
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
     sweep(tmp_path, {"learning_rate": [0.05, 1e38]}, 6, progress=True)
     out, err = capsys.readouterr()
@@ -413,7 +415,7 @@ def test_only_the_worst_points_are_named():
 
 
 def test_memory_that_runs_out_changes_only_the_width(whole, sweep, tmp_path, monkeypatch):
-    compiled, failed = program.compiled, []
+    compiled, failed = programs.compiled, []
 
     def limited(*arguments):
         def fail(*_):
@@ -423,7 +425,7 @@ def test_memory_that_runs_out_changes_only_the_width(whole, sweep, tmp_path, mon
         real = compiled(*arguments[:-1], 1)
         return real if arguments[-1] == 1 else replace(real, program=fail, width=2, slots=2)
 
-    monkeypatch.setattr(program, "compiled", limited)
-    monkeypatch.setattr(batch, "_most_width", {})
+    monkeypatch.setattr(programs, "compiled", limited)
+    monkeypatch.setattr(many_runs, "_most_width", {})
     same(sweep(tmp_path, width=2), whole)
     assert len(failed) == 3

@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 import d2djax
-from d2djax import results
+from d2djax.running import results
 
 SWEEP = """
 import json, os, sys
 import numpy as np
 import jax
 import d2djax
-from d2djax import design, machine
+from d2djax.running import machine, plan
 from d2djax.data.types import Dataset
 from pathlib import Path
 
@@ -29,7 +29,7 @@ given = json.loads(sys.argv[1])
 arrays = np.load(given["data"])
 config = d2djax.Config(**given["config"] | {"policies": tuple(given["config"]["policies"])})
 data = Dataset(arrays["x"], arrays["y"], tuple("abcde"), "tiny", "file")
-design._most_runs = lambda *_: given["chunk"]
+plan._most_runs = lambda *_: given["chunk"]
 if given.get("processes"):
     machine.join_processes(*given["processes"])
 for name, value in given["jax"].items():

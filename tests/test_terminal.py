@@ -11,8 +11,9 @@ import pytest
 from rich.table import Table
 
 import d2djax
-from d2djax import axes, cli, terminal
+from d2djax.cli import commands, terminal
 from d2djax.data import DataError
+from d2djax.running import axes
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(d2djax.__file__).parents[1]), "D2DJAX_CACHE": "0"}
 
@@ -155,7 +156,7 @@ def test_a_traceback_on_request(capsys, monkeypatch):
     for arguments, variable in ((["--traceback"], ""), ([], "1")):
         monkeypatch.setenv("D2DJAX_TRACEBACK", variable)
         with pytest.raises(SystemExit):
-            cli.main(["run", "--num-devices", "1", *arguments])
+            commands.main(["run", "--num-devices", "1", *arguments])
         assert "Traceback (most recent call last)" in capsys.readouterr().err
 
 
@@ -199,7 +200,7 @@ def test_an_output_that_is_full():
 COMPILES = """
 import sys, threading, time
 import signal
-from d2djax import cli, interrupts
+from d2djax.cli import commands, interrupts
 # Tests that run in the background hand an ignored Ctrl-C on to their children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -210,7 +211,7 @@ def run(_):
     print("compiling", file=sys.stderr, flush=True)
     thread.join()
 
-cli.COMMANDS["info"] = (cli.Info, run)
+commands.COMMANDS["info"] = (commands.Info, run)
 sys.argv = ["d2djax", "info"]
 from d2djax.__main__ import main
 main()

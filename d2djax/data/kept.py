@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from d2djax import files
 from d2djax.data import modulations, radio_channel
 from d2djax.data.types import DataError, Dataset
+from d2djax.storage import files
 
 # Of the windows that are kept, the oldest go.
 MOST_FILES = 4

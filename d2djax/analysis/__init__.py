@@ -1,0 +1,1 @@
+"""What results say: statistics, claims, tables, pictures, and the studies behind the paper's figures."""

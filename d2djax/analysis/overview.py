@@ -1,0 +1,226 @@
+"""What folders of results hold: what is done, the best points, and all numbers as one table for other programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.table import Table
+
+from d2djax.analysis.reduced import settings
+from d2djax.analysis.statistics import axes_of
+from d2djax.analysis.summary import costs, summary, whole
+from d2djax.running.progress import plural
+from d2djax.running.results import read
+from d2djax.searching.objectives import OBJECTIVES
+from d2djax.storage import files
+
+if TYPE_CHECKING:
+    import xarray
+
+# Measures by which points are compared, each with the objective of a search that is of the same numbers.
+BEST = {
+    "mean_accuracy": "accuracy",
+    "final_accuracy": "final_accuracy",
+    "reference_reward": "reward",
+    "outage": "reliability",
+}
+HEADINGS = {
+    "mean_accuracy": "mean accuracy of the rounds",
+    "final_accuracy": "final accuracy",
+    "reference_reward": "reward, reference weights",
+    "outage": "outage",
+}
+
+
+@dataclass(frozen=True)
+class Found:
+    """Results in a folder.
+
+    Attributes:
+        name: of the folder, as it was given.
+        kind: "run", "sweep" or "search".
+        results: of `run` or `sweep`, or the trials of a search.
+    """
+
+    name: str
+    kind: str
+    results: xarray.Dataset
+
+
+def open_results(given: str | Path) -> Found:
+    """Opens what a command left in a folder; values are read when they are used.
+
+    Args:
+        given: folder of a run, a sweep or a search, finished or not, or the store in it.
+
+    Raises:
+        ValueError: there is nothing of the kind, or it is damaged; one line says what.
+    """
+    place = files.expand(given, "folder").resolve()
+    kind, name = files.kind_of(place), str(given)
+    if kind == "figures":
+        stores = [str(one.parent.relative_to(place)) for one in sorted(place.glob(f"**/{files.STORE}"))]
+        raise ValueError(f"{given}: figures are here; name the folders of their sweeps, such as {stores[0]}")
+    if kind not in ("run", "sweep", "search"):
+        what = "no results" if kind == "nothing" else "something that d2djax did not write"
+        raise ValueError(f"{given}: expected the results of a run, a sweep or a search; found {what}")
+    if kind == "search" and (place / files.JOURNAL).exists():
+        return Found(name, kind, _trials(place))
+    return Found(name, kind, read(place / files.STORE if (place / files.STORE).exists() else place))
+
+
+def _trials(place: Path) -> xarray.Dataset:
+    """The trials that a search has finished so far."""
+    from d2djax.searching.journal import reading
+    from d2djax.searching.searches import trials_of
+
+    with reading(place) as study:
+        return trials_of(study)
+
+
+def status_line(found: Found) -> str:
+    """What is done, in one line."""
+    results, about = found.results, json.loads(found.results.attrs.get("manifest", "{}"))
+    data = about.get("data", {}).get("name", "unknown data")
+    seeds = f"{plural(results.sizes.get('run', 1), 'seed')} ({_seeds(results['run'].values)})"
+    if found.kind == "search":
+        failed = int((results["seeds_left"] < results.sizes["run"]).sum())
+        lost = f", {failed} of which failed" if failed else ""
+        sought = " and ".join(about.get("objectives", []))
+        return (
+            f"{found.name}: search for {sought} on {data}, {seeds}; {plural(results.sizes['trial'], 'trial')}{lost}"
+        )
+    axes = axes_of(results["status"])
+    names = list(settings(results, axes)) if axes else []
+    points = plural(int(np.prod([results.sizes[axis] for axis in axes])), "point")
+    over = f" over {', '.join(names)}, {points} x" if axes else ","
+    done = results["done"].values > 0 if "done" in results else np.ones(1, bool).repeat(results.sizes["run"])
+    bad = ((whole(results)["status"] > 0).any("policy")).sum().item()
+    kind = "run" if found.kind == "run" else "sweep"
+    graphs = "" if "accuracy" in results else ", graphs alone"
+    counts = f"{int(done.sum()):,} of {plural(done.size, 'run')} done, {bad:,} with numbers that are not finite"
+    return f"{found.name}: {kind} on {data}{graphs}{over} {seeds}; {counts}"
+
+
+def _seeds(seeds: np.ndarray) -> str:
+    """Seeds in a row as `4 to 99`."""
+    every = sorted({int(seed) for seed in np.atleast_1d(seeds)})
+    if len(every) > 2 and every == list(range(every[0], every[0] + len(every))):
+        return f"{every[0]} to {every[-1]}"
+    shown = ", ".join(map(str, every[:6]))
+    return shown if len(every) <= 6 else f"{shown} and {len(every) - 6} more"
+
+
+def best_points(results: xarray.Dataset, policy: str) -> tuple[Table | None, list[str]]:
+    """The best point of a sweep for a policy, by each measure that can be compared between its points.
+
+    Args:
+        results: of `sweep` or `merge`, finished or not.
+        policy: whose numbers count.
+
+    Returns:
+        The table, none of a single point; and a line for each measure that the points do not share. Only points
+        count that have as many seeds as the one with the most: of few seeds a mean may be high by luck.
+    """
+    axes = axes_of(results["status"])
+    if not axes:
+        return None, []
+    columns = settings(results, axes)
+    numbers = summary(results).sel(policy=policy)
+    headings = ["best by", *columns, "mean", "95 % interval", "seeds"]
+    table = Table(title=f"best of {plural(len(next(iter(columns.values()))), 'point')} for {policy}")
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading == "best by" else "right")
+    notes = []
+    for name, objective in BEST.items():
+        if name not in numbers:
+            continue
+        inside = [setting for setting in columns if setting in OBJECTIVES[objective].contains]
+        if inside:
+            # With another value of it the same graph and the same model have another number.
+            notes.append(f"no best by {HEADINGS[name]}: its formula has {', '.join(inside)}")
+            continue
+        values = {part: numbers[part].transpose(*axes).values.ravel() for part in _parts(name)}
+        mean, seeds = values[name], values[f"{name}_seeds"]
+        if not seeds.any():
+            continue
+        sign = -1 if name == "outage" else 1
+        score = np.where(seeds == seeds.max(), sign * mean, -np.inf)
+        best, ties = int(np.argmax(score)), int((score == score.max()).sum()) - 1
+        low, high = values[f"{name}_low"][best], values[f"{name}_high"][best]
+        limits = "–" if np.isnan(low) else f"{low:.4f} to {high:.4f}"
+        point = [_text(column[best]) for column in columns.values()]
+        alike = f" (also at {plural(ties, 'other point')})" if ties else ""
+        table.add_row(HEADINGS[name], *point, f"{mean[best]:.4f}{alike}", limits, f"{seeds[best]:.0f}")
+    if table.row_count:
+        notes.append("the best of many points looks better than it is: run it again with other seeds")
+    return (table if table.row_count else None), notes
+
+
+def _parts(name: str) -> list[str]:
+    return [name, *(f"{name}_{part}" for part in ("low", "high", "seeds"))]
+
+
+def _text(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def trials_csv(searches: Sequence[Found]) -> str:
+    """All trials of one search or several as CSV: settings and objectives, the latter also for each seed.
+
+    Args:
+        searches: their trials; of several, the first column is the name of the search, and what only some of them
+            have is empty for the others.
+
+    Returns:
+        A row for each trial; `is_best` marks the best ones of each search.
+    """
+    import pandas
+    import xarray
+
+    frames = {}
+    for one in searches:
+        found = {}
+        for name, values in one.results.data_vars.items():
+            if "run" in values.dims:
+                seeds = values["run"].values
+                found |= {f"{name}_seed_{seed}": values.sel(run=seed, drop=True) for seed in seeds}
+            found[str(name)] = values.mean("run", skipna=False) if "run" in values.dims else values
+        frames[one.name] = xarray.Dataset(found).to_dataframe()
+    if len(searches) == 1:
+        return frames[searches[0].name].to_csv()
+    return pandas.concat(frames, names=["search"]).to_csv()
+
+
+def csv_text(results: xarray.Dataset) -> str:
+    """All that tables are made of, for each point and policy, as CSV.
+
+    Args:
+        results: of `run`, `sweep` or `merge`.
+
+    Returns:
+        The settings that differ, `policy`, `runs_done` and `runs_not_finite`, then each number with its 95 %
+        interval and the number of seeds in it; empty where there is no number.
+    """
+    import xarray
+
+    results = whole(results)
+    axes = axes_of(results["status"])
+    done = results["done"] > 0 if "done" in results else xarray.ones_like(results["run"], bool)
+    numbers = summary(results)
+    if "none" in results["policy"].values and "accuracy" in results:
+        taken = costs(results)
+        numbers = numbers.merge(taken.rename({str(name): f"to_target_{name}" for name in taken.data_vars}))
+    counts = {"runs_done": done.sum("run"), "runs_not_finite": (results["status"] > 0).sum("run")}
+    numbers = xarray.Dataset(counts).merge(numbers)
+    columns = settings(results, axes) if axes else {}
+    frame = numbers.drop_vars(columns, errors="ignore").to_dataframe(dim_order=[*axes, "policy"])
+    frame = frame.reset_index()[["policy", *map(str, numbers.data_vars)]]
+    for place, (name, values) in enumerate(columns.items()):
+        frame.insert(place, name, np.repeat(np.array(values, object), results.sizes["policy"]))
+    return frame.to_csv(index=False)

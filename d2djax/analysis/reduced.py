@@ -1,0 +1,211 @@
+"""Results of a run or a sweep reduced to what a page shows: curves, one number a run, graphs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from d2djax.analysis.statistics import WITHIN, bounds_of, in_training, limits
+from d2djax.running.results import counted, last_number
+
+if TYPE_CHECKING:
+    import xarray
+
+# What a browser still opens at once.
+MOST_PLACES = 400
+MOST_BANDS = 1000
+# What is shown first, where it is there. Rewards by weights that differ between points cannot be compared.
+FIRST = ("accuracy", "graph_reference_reward", "discovery_reference_reward")
+PLACES = ("position", "cluster", "links", "counts_before", "counts", "exchange_state")
+PLURALS = {"round": "rounds", "episode": "episodes", "state": "states", "class": "classes", "device": "devices"}
+
+
+def plain(values: Any) -> Any:
+    """Arrays as nested lists of JSON: five digits, and null where there is no number."""
+    if isinstance(values, np.ndarray):
+        return plain(values.tolist())
+    if isinstance(values, (list, tuple)):
+        return [plain(value) for value in values]
+    if isinstance(values, float):
+        return float(f"{values:.5g}") if math.isfinite(values) else None
+    return values
+
+
+@dataclass(frozen=True)
+class Points:
+    """Results with all points of a sweep along one dimension `at`.
+
+    Attributes:
+        results: of `run` or `sweep`; only what is asked for is read.
+        axes: dimensions of the sweep; none for a run.
+        done: [P, R] bool, the run is finished.
+        diverged: [P, R, M] bool.
+    """
+
+    results: xarray.Dataset
+    axes: list[str]
+    done: np.ndarray
+    diverged: np.ndarray
+
+    def samples(self, name: str) -> xarray.DataArray:
+        """A variable (at, run, policy, ...), NaN where it does not count, see `results.counted`."""
+        values = _flat(counted(self.results, name), self.axes)
+        if "policy" not in values.dims:
+            values = values.expand_dims({"policy": 1})
+        return values.transpose("at", "run", "policy", ...)
+
+
+def _flat(values: xarray.DataArray, axes: list[str]) -> xarray.DataArray:
+    """A variable with its axes as one dimension `at`, run next."""
+    import xarray
+
+    one = values.transpose(*axes, "run", ...)
+    flat = one.values.reshape(-1, *one.shape[len(axes) :])
+    return xarray.DataArray(flat, dims=("at", *one.dims[len(axes) :]))
+
+
+def by_point(results: xarray.Dataset) -> Points:
+    """The points of a sweep, or the only one of a run; which runs are done and which diverged is read."""
+    axes = [str(dim) for dim in results["status"].dims if dim not in WITHIN]
+    status = _flat(results["status"], axes).transpose("at", "run", "policy").values
+    done = _flat(results["done"], axes).values > 0 if "done" in results else np.ones(status.shape[:2], bool)
+    return Points(results, axes, done, (status > 0) & done[:, :, None])
+
+
+def settings(results: xarray.Dataset, axes: list[str]) -> dict[str, list[Any]]:
+    """Value of each setting that differs, at every point, in the order of the points."""
+    import xarray
+
+    names = [str(name) for name, one in results.coords.items() if set(one.dims) <= set(axes) and one.dims]
+    names = [name for name in (*axes, *sorted(set(names) - set(axes))) if name in names and name != "point"]
+    columns = xarray.broadcast(*(results[name] for name in names), *(results[dim] for dim in axes))
+    found = {name: one.transpose(*axes).values.ravel().tolist() for name, one in zip(names, columns, strict=False)}
+    return {name: [_setting(value) for value in values] for name, values in found.items()}
+
+
+def _setting(value: Any) -> Any:
+    """A value as it is shown: single precision, with which it is computed, has no more than eight digits."""
+    if isinstance(value, float):
+        return float(f"{value:.8g}") if math.isfinite(value) else None
+    return value
+
+
+def chosen(points: Points, most: int) -> tuple[list[int], Points]:
+    """At most `most` points, evenly chosen along every axis, so that those of a grid are a grid too.
+
+    Args:
+        points: all of them.
+        most: how many to keep.
+
+    Returns:
+        Their numbers among all points, and the points.
+    """
+    lengths = [points.results.sizes[dim] for dim in points.axes]
+    left = list(lengths)
+    while math.prod(left) > most:
+        left[int(np.argmax(left))] -= 1
+    along = [np.linspace(0, length - 1, n).round().astype(int) for length, n in zip(lengths, left, strict=True)]
+    numbers = np.arange(len(points.done)).reshape(lengths)[np.ix_(*along)].ravel()
+    return numbers.tolist(), by_point(points.results.isel(dict(zip(points.axes, along, strict=True))))
+
+
+def _label(values: xarray.DataArray, more: str = "") -> str:
+    unit = values.attrs.get("units", "1")
+    return f"{values.attrs.get('long_name', values.name)}{more}{'' if unit == '1' else f' ({unit})'}"
+
+
+def _in_order(points: Points) -> list[str]:
+    """Names of variables, those that matter most first."""
+    names = [str(name) for name, one in points.results.data_vars.items() if "run" in one.dims]
+    names = sorted(set(names) - {*PLACES, "done"})
+    return sorted(names, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
+
+
+def _policies(points: Points, name: str, other: str) -> list[str]:
+    one = points.results[name]
+    return [str(policy) for policy in one["policy"].values] if "policy" in one.dims else [other]
+
+
+def curves(points: Points) -> dict[str, Any]:
+    """Every variable over rounds or episodes: [point][policy] of mean, lower and upper limit."""
+    found = {}
+    for name in _in_order(points):
+        one = points.results[name]
+        along = [str(dim) for dim in ("round", "episode") if dim in one.dims]
+        if not along or "class" in one.dims:
+            continue
+        length = one.sizes[along[0]]
+        places = np.unique(np.linspace(0, length - 1, min(length, MOST_PLACES)).round().astype(int))
+        samples, bounds = points.samples(name).isel({along[0]: places}), bounds_of(name)
+        # Policies that do not learn have no curve.
+        has_curve = samples.notnull().any([dim for dim in samples.dims if dim != "policy"]).values
+        kept = np.flatnonzero(has_curve if has_curve.any() else ~has_curve)
+        names, drawn = _policies(points, name, ""), samples.isel(policy=kept).transpose("run", "at", ...)
+        found[name] = {
+            "label": _label(one),
+            "along": "local steps" if along[0] == "round" else "episodes",
+            "x": plain(one[along[0]].values[places]),
+            "policies": [names[place] for place in kept],
+            "values": plain(np.moveaxis(np.stack(limits(drawn.values, bounds)), 0, 2)),
+        }
+    return found
+
+
+def _reduced(points: Points, name: str) -> dict[str, tuple[str, xarray.DataArray]]:
+    """Label and samples (at, run, policy) of a variable averaged within each run, and at its end, by name."""
+    one = points.results[name]
+    if name == "status":
+        import xarray
+
+        share = np.where(points.done[:, :, None], points.diverged, np.nan)
+        return {"diverged": ("share of runs that diverged", xarray.DataArray(share, dims=("at", "run", "policy")))}
+    samples = points.samples(name)
+    inner = samples.dims[3:]
+    if not inner:
+        return {name: (_label(one), samples)}
+    over = ", mean over " + " and ".join(PLURALS.get(str(dim), str(dim)) for dim in inner)
+    # Round 0 is before training.
+    meant = in_training(samples.assign_coords(round=one["round"])) if "round" in inner else samples
+    found = {name: (_label(one, over), meant.mean(inner))}
+    if inner in (("round",), ("episode",)):
+        end = samples[..., 0].copy(data=last_number(samples.values))
+        found[f"{name}, at the end"] = (_label(one, ", at the end"), end)
+    return found
+
+
+def maps(points: Points) -> dict[str, Any]:
+    """Every variable in one number a run: [point][policy] of the mean, for few points with its limits."""
+    found = {}
+    for name in _in_order(points):
+        for title, (label, samples) in _reduced(points, name).items():
+            spread = np.stack(limits(samples.transpose("run", "at", "policy").values, bounds_of(name)))
+            # Of very many points the limits would be most of the page.
+            shown = spread if len(points.done) <= MOST_BANDS else spread[:1]
+            values = plain(np.moveaxis(shown, 0, 2))
+            found[title] = {"label": label, "policies": _policies(points, name, ""), "values": values}
+    return found
+
+
+def graphs(points: Points, runs: int) -> dict[str, Any]:
+    """The map of each point and each of the first runs, and who sends to whom."""
+    some = points.results.isel(run=slice(runs))
+    parts = {
+        "position": ("at", "run", "device", "axis"),
+        "cluster": ("at", "run", "device"),
+        "links": ("at", "run", "policy", "state", "device"),
+        "counts_before": ("at", "run", "device", "class"),
+        "counts": ("at", "run", "policy", "device", "class"),
+        "exchange_state": ("at", "run"),
+    }
+    found = {name: plain(_flat(some[name], points.axes).transpose(*dims).values) for name, dims in parts.items()}
+    names = {"policies": "policy", "classes": "class", "states": "state"}
+    found |= {key: [text_of(one) for one in some[dim].values] for key, dim in names.items()}
+    return found | {"done": points.done[:, :runs].tolist()}
+
+
+def text_of(value: Any) -> str:
+    """A coordinate as text."""
+    return str(value.item() if isinstance(value, np.generic) else value)

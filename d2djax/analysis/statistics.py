@@ -1,0 +1,363 @@
+"""Numbers for people: means over seeds with confidence intervals, and paired differences between policies.
+
+Results may be those of a run, of a sweep or a selection: axes of a sweep stay dimensions. Only numbers that count
+enter (see `results.counted`); all else is NaN, and means say of how many seeds they are.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from d2djax.energy import total_energy
+from d2djax.running.results import counted, last_number
+
+if TYPE_CHECKING:
+    import xarray
+
+    Curves = TypeVar("Curves", xarray.DataArray, xarray.Dataset)
+
+
+# Dimensions of a variable that are no axes of a sweep.
+WITHIN = ("run", "policy", "round", "episode", "state", "device", "class", "axis")
+
+
+def axes_of(results: xarray.Dataset | xarray.DataArray) -> list[str]:
+    """Dimensions of a sweep in results; none for those of a run."""
+    return [str(dim) for dim in results.dims if dim not in WITHIN]
+
+
+def over_points(values: xarray.DataArray | xarray.Dataset) -> str:
+    """Says over how many points of which axes of a sweep a mean is taken; empty where there is only one point."""
+    axes = axes_of(values)
+    points = int(np.prod([values.sizes[axis] for axis in axes]))
+    if points <= 1:
+        return ""
+    # Points that were drawn at random lie along one dimension, and their settings along it.
+    names = [axis for axis in axes if axis != "point" and values.sizes[axis] > 1]
+    names += [str(name) for name, one in values.coords.items() if one.dims == ("point",) and name != "point"]
+    return f"means over {points:,} points" + (f" ({', '.join(names)})" if names else "")
+
+
+def interval(samples: np.ndarray, *, level: float = 0.95) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean over seeds and the limits of Student's confidence interval.
+
+    Args:
+        samples: [R, ...] float, one row per seed; rows with NaN are the caller's to leave out.
+        level: share of such intervals that hold the true mean.
+
+    Returns:
+        Mean, lower and upper limit, each [...]; with a single seed the limits are NaN.
+    """
+    from scipy import stats
+
+    samples = np.asarray(samples, np.float64)
+    count, mean = samples.shape[0], samples.mean(axis=0)
+    if count < 2:
+        unknown = np.full_like(mean, np.nan)
+        return mean, unknown, unknown
+    half = stats.t.ppf(0.5 + level / 2, count - 1) * samples.std(axis=0, ddof=1) / np.sqrt(count)
+    return mean, mean - half, mean + half
+
+
+# Names, after `graph_` or `discovery_`, of what is a share and so never leaves [0, 1].
+SHARES = ("accuracy", "class_accuracy", "diverse_share", "outage")
+
+
+def bounds_of(name: str) -> tuple[float, float]:
+    """Least and greatest value that a variable of results can have: [0, 1] for shares, 0 or more for amounts."""
+    short = name.removeprefix("graph_").removeprefix("discovery_").split(",")[0]
+    if short in SHARES:
+        return 0.0, 1.0
+    return (-np.inf, np.inf) if "reward" in short else (0.0, np.inf)
+
+
+def limits(
+    samples: np.ndarray, bounds: tuple[float, float] = (-np.inf, np.inf)
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean over the seeds that have a number, and the limits of the band that pictures show around it.
+
+    Of three seeds or more the limits are those of Student's 95 % interval, cut off at the bounds. Of two seeds
+    Student's interval is nine standard deviations wide on either side, which shows nothing: the limits are the two
+    values. Of one seed there are none.
+
+    Args:
+        samples: [R, ...] float, one row per seed; what is not finite does not count.
+        bounds: see `bounds_of`.
+
+    Returns:
+        Mean, lower and upper limit, each [...]; NaN where no seed has a number.
+    """
+    # NaN goes to the end.
+    ordered = np.sort(np.where(np.isfinite(samples), samples, np.nan), axis=0)
+    counts = np.isfinite(ordered).sum(axis=0)
+    found = np.full((3, *counts.shape), np.nan)
+    for count in np.unique(counts[counts > 0]):
+        at, values = counts == count, ordered[:count]
+        mean, low, high = interval(values[:, at])
+        if count == 2:
+            low, high = values[:, at]
+        found[:, at] = mean, np.clip(low, *bounds), np.clip(high, *bounds)
+    return found[0], found[1], found[2]
+
+
+def over_seeds(values: xarray.DataArray, *, level: float = 0.95) -> xarray.Dataset:
+    """Mean over the seeds that have a number, and the limits of Student's confidence interval.
+
+    Args:
+        values: (run, ...), NaN where a seed does not count.
+        level: share of such intervals that hold the true mean.
+
+    Returns:
+        `mean`, `low`, `high` and `seeds`, the number of seeds in the mean; NaN limits of a single seed, and a NaN
+        mean of none.
+    """
+    import xarray
+    from scipy import stats
+
+    seeds, mean = values.notnull().sum("run"), values.mean("run")
+    others = np.maximum(seeds.values - 1, 1)
+    deviation = np.sqrt(((values - mean) ** 2).sum("run").values / others)
+    half = deviation * stats.t.ppf(0.5 + level / 2, others) / np.sqrt(np.maximum(seeds.values, 1))
+    half = mean.copy(data=np.where(seeds.values > 1, half, np.nan))
+    return xarray.Dataset({"mean": mean, "low": mean - half, "high": mean + half, "seeds": seeds})
+
+
+def bootstrap(samples: np.ndarray, *, level: float = 0.95) -> tuple[float, float, float]:
+    """Mean over seeds and the limits of its bootstrap confidence interval (bias-corrected and accelerated).
+
+    Args:
+        samples: [R] float, finite.
+        level: share of such intervals that hold the true mean.
+
+    Returns:
+        Mean, lower and upper limit; with a single seed the limits are NaN, with equal samples all are the mean.
+    """
+    from scipy import stats
+
+    samples = np.asarray(samples, np.float64)
+    mean = float(samples.mean()) if samples.size else np.nan
+    if samples.size < 2:
+        return mean, np.nan, np.nan
+    if np.ptp(samples) == 0:
+        return mean, mean, mean
+    found = stats.bootstrap(
+        (samples,), np.mean, confidence_level=level, n_resamples=9999, rng=np.random.default_rng(0)
+    )
+    return mean, float(found.confidence_interval.low), float(found.confidence_interval.high)
+
+
+def in_training(values: Curves) -> Curves:
+    """Learning curves without round 0, the evaluation before training.
+
+    Args:
+        values: an array or a dataset with the dimension `round`.
+    """
+    return values.sel(round=values["round"] > 0)
+
+
+def mean_accuracy(results: xarray.Dataset) -> xarray.DataArray:
+    """Area under the accuracy curve over its length, (run, policy): how fast and how high a policy learns.
+
+    The mean is over the rounds of training, without round 0, in which no policy has learned anything.
+    """
+    return in_training(counted(results, "accuracy")).mean("round")
+
+
+def final_accuracy(results: xarray.Dataset) -> xarray.DataArray:
+    """Accuracy after the last round of each run, (run, policy); some points of a sweep may have fewer rounds."""
+    curves = counted(results, "accuracy").transpose(..., "round")
+    return curves.isel(round=-1, drop=True).copy(data=last_number(curves.values))
+
+
+def classes_held(results: xarray.Dataset) -> xarray.DataArray:
+    """Classes of which a device has a point after the exchange, mean over the devices there are, (run, policy)."""
+    counts = counted(results, "counts")
+    return (counts > 0).sum("class").where(counts.notnull().any("class")).mean("device")
+
+
+def paired_differences(values: xarray.DataArray, reference: str = "none") -> xarray.DataArray:
+    """Differences to the reference policy within each run, which shares network, split, model and minibatches.
+
+    Args:
+        values: (run, policy).
+        reference: name of a policy in `values`.
+
+    Returns:
+        (run, policy) without the reference.
+
+    Raises:
+        ValueError: the reference was not run.
+    """
+    policies = list(values["policy"].values)
+    if reference not in policies:
+        raise ValueError(f"reference must be among {', '.join(policies)}; got {reference!r}")
+    difference = values - values.sel(policy=reference, drop=True)
+    return difference.drop_sel(policy=reference)
+
+
+def setting(results: xarray.Dataset, name: str) -> xarray.DataArray:
+    """A setting of results: that of each point where it is an axis of a sweep."""
+    import xarray
+
+    if name in results.coords:
+        return results.coords[name]
+    return xarray.DataArray(json.loads(results.attrs["manifest"])["config"][name])
+
+
+def data_of(results: xarray.Dataset) -> str:
+    """Name of the data set of results."""
+    return str(json.loads(results.attrs["manifest"])["data"]["name"])
+
+
+def aggregations_after(results: xarray.Dataset, steps: float | xarray.DataArray) -> xarray.DataArray:
+    """Aggregations in a number of local steps; FedSGD aggregates at every one."""
+    import xarray
+
+    is_gradient = setting(results, "scheme") == "fedsgd"
+    return steps / xarray.where(is_gradient, 1, setting(results, "aggregation_interval"))
+
+
+def costs_after(results: xarray.Dataset, steps: float | xarray.DataArray) -> xarray.Dataset:
+    """What a run takes up to a number of local steps.
+
+    Args:
+        results: of `run` or `sweep`.
+        steps: local steps; infinitely many take infinitely much, NaN gives NaN.
+
+    Returns:
+        (run, policy) and the dimensions of `steps`: `steps`, `aggregations`, `uplink` in bits, and in joules
+        `exchange`, `messages` (of the discovery and of the agreement on the exchange), `uploads`, and their sum
+        `energy`, which is NaN for `pooled`, whose exchange has none.
+    """
+    import xarray
+
+    def upload(name: str) -> xarray.DataArray:
+        # Infinitely many times none (every device straggles) are no number.
+        amount = aggregations * counted(results, name)
+        return amount.where(aggregations != np.inf, np.inf)
+
+    aggregations = aggregations_after(results, steps)
+    exchange, messages = counted(results, "exchange_energy"), counted(results, "control_energy")
+    uploads = upload("upload_energy")
+    values = {
+        "steps": (steps, "local step", "local steps"),
+        "aggregations": (aggregations, "1", "aggregations"),
+        "uplink": (upload("upload_bits"), "bit", "bits sent to the server"),
+        "exchange": (exchange, "J", "energy of the exchange of points"),
+        "messages": (messages, "J", "energy of the messages of the discovery and the exchange"),
+        "uploads": (uploads, "J", "energy of the uploads"),
+        "energy": (total_energy(exchange, messages, uploads), "J", "energy of exchange, messages and uploads"),
+    }
+    names = list(values)
+    of_all = xarray.broadcast(*(xarray.DataArray(value) for value, _, _ in values.values()))
+    dimensions = ["run", "policy", *(dim for dim in of_all[0].dims if dim not in ("run", "policy"))]
+    return xarray.Dataset(
+        {
+            name: value.transpose(*dimensions).assign_attrs(units=values[name][1], long_name=values[name][2])
+            for name, value in zip(names, of_all, strict=True)
+        }
+    )
+
+
+def steps_to_accuracy(results: xarray.Dataset, target: float | xarray.DataArray) -> xarray.DataArray:
+    """Local steps until the global model first reaches an accuracy in training; infinite if it never does.
+
+    Args:
+        results: of `run` or `sweep`.
+        target: accuracy in [0, 1]; an array gives its dimensions to the result, one over `run` is a target for
+            each run, such as the accuracy that one policy ends with.
+
+    Returns:
+        (run, policy) and the other dimensions of the target; NaN where the run or the target does not count.
+    """
+    import xarray
+
+    accuracy, target = in_training(counted(results, "accuracy")), xarray.DataArray(target)
+    steps = accuracy["round"].where(accuracy >= target).min("round").fillna(np.inf)
+    return steps.where(accuracy.notnull().any("round") & target.notnull())
+
+
+def cost_to_accuracy(results: xarray.Dataset, target: float | xarray.DataArray) -> xarray.Dataset:
+    """What it takes until the global model first reaches an accuracy in training (Section IV-B).
+
+    Args:
+        results: of `run` or `sweep`.
+        target: see `steps_to_accuracy`.
+
+    Returns:
+        See `costs_after`; `steps`, `aggregations`, `uplink`, `uploads` and `energy` are infinite if the target is
+        never reached. Means are of `least_cost` instead.
+    """
+    costs = costs_after(results, steps_to_accuracy(results, target))
+    # A target that is never reached is infinitely far, also for `pooled`, whose exchange has no energy.
+    return costs.assign(energy=costs["energy"].where(costs["steps"] != np.inf, np.inf))
+
+
+def least_cost(results: xarray.Dataset, target: float | xarray.DataArray) -> xarray.Dataset:
+    """What it takes at least until an accuracy is first reached: the costs that tables, pictures and claims are of.
+
+    A run that never gets there counts with all of its training, the least that it can be. Left out, a policy that
+    gets there in easy runs alone would look cheap.
+
+    Args:
+        results: of `run` or `sweep`.
+        target: see `steps_to_accuracy`.
+
+    Returns:
+        See `costs_after`, and `reached`: 1 where the target is reached, 0 where it is not; all of them NaN where
+        the training or the target does not count.
+    """
+    steps = steps_to_accuracy(results, target)
+    never = steps == np.inf
+    costs = costs_after(results, steps.where(~never, setting(results, "num_steps")))
+    counts = costs["steps"].notnull()
+    reached = (~never).astype(float).where(steps.notnull()).transpose(*costs["steps"].dims)
+    about = {"units": "1", "long_name": "1: the target is reached, 0: it is not, and costs are the least possible"}
+    return costs.where(counts).assign(reached=reached.assign_attrs(about))
+
+
+def cost_to_end_of_none(results: xarray.Dataset, share: float = 1.0) -> xarray.Dataset:
+    """`least_cost` to a share of the accuracy that `none` ends with in the same run.
+
+    Raises:
+        ValueError: `none` was not run.
+    """
+    policies = [str(name) for name in results["policy"].values]
+    if "none" not in policies:
+        raise ValueError(f"the target is that of none, which must be among {', '.join(policies)}")
+    return least_cost(results, share * final_accuracy(results).sel(policy="none", drop=True))
+
+
+def logarithm(values: xarray.DataArray) -> xarray.DataArray:
+    """Natural logarithm of what is finite and above 0; NaN of all else."""
+    numbers = np.asarray(values.values, float)
+    return values.copy(data=np.log(np.where(np.isfinite(numbers) & (numbers > 0), numbers, np.nan)))
+
+
+def exponential(values: xarray.DataArray) -> xarray.DataArray:
+    """The inverse of `logarithm`."""
+    return values.copy(data=np.exp(values.values))
+
+
+def ratio_to(values: xarray.DataArray, reference: str = "none", *, level: float = 0.95) -> xarray.Dataset:
+    """Geometric mean over runs of each policy's value over that of the reference in the same run.
+
+    Args:
+        values: (run, policy, ...), positive, such as the energy to a target.
+        reference: name of a policy in `values`.
+        level: of Student's confidence interval, reckoned on the logarithms.
+
+    Returns:
+        (policy, ...) without the reference: `mean`, `low`, `high` and `seeds`, which counts the runs in which both
+        are finite and above 0; the others are left out.
+
+    Raises:
+        ValueError: the reference was not run.
+    """
+    import xarray
+
+    found = over_seeds(paired_differences(logarithm(values), reference), level=level)
+    return xarray.Dataset({name: one if name == "seeds" else exponential(one) for name, one in found.items()})

@@ -1,0 +1,193 @@
+"""What the figures are drawn from (Section IV-B and beyond): each study is one sweep, in three sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+
+from d2djax.config import Config, PolicyName, complete
+from d2djax.data import Dataset
+from d2djax.running.runs import load_dataset
+from d2djax.running.sweeps import sweep
+
+if TYPE_CHECKING:
+    import xarray
+
+Size = Literal["toy", "small", "paper"]
+# Runs of each point.
+SEEDS: dict[Size, int] = {"toy": 2, "small": 8, "paper": 100}
+COMPARED: tuple[PolicyName, ...] = ("none", "uniform", "rl")
+ALL: tuple[PolicyName, ...] = get_args(PolicyName)
+GRAPHS: tuple[PolicyName, ...] = ("uniform", "rl", "nearest", "best_response")
+# Seconds where the other sizes take minutes and hours: what comes out shows that all works, and nothing else.
+TOY: dict[str, Any] = {
+    "num_devices": 8,
+    "num_states": 3,
+    "points_per_device": 80,
+    "threshold": 4.0,
+    "cluster_budget": 20.0,
+    "num_episodes": 400,
+    "num_steps": 20,
+    "aggregation_interval": 5,
+    "batch_size": 8,
+}
+
+
+@dataclass(frozen=True)
+class Study:
+    """One sweep.
+
+    Attributes:
+        settings: what differs from the defaults.
+        axes: values of each axis.
+        trains: false: the runs end with their graphs, and no data are read.
+        small: further settings at size small.
+        toy_axes: values of each axis at size toy.
+    """
+
+    settings: Mapping[str, Any]
+    axes: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    trains: bool = True
+    small: Mapping[str, Any] = field(default_factory=dict)
+    toy_axes: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+
+
+# 6,000 images, 600 a class, serve 25 devices with 144 points each; thresholds keep their share of a device's class.
+SMALL_CIFAR = {
+    "policies": COMPARED,
+    "points_per_device": 144,
+    "threshold": 7.0,
+    "num_steps": 150,
+    "aggregation_interval": 15,
+    "batch_size": 16,
+}
+STUDIES: dict[str, Study] = {
+    "radioml": Study({"dataset": "radioml", "policies": ALL}),
+    "cifar10": Study({"dataset": "cifar10", "policies": ALL}, small=SMALL_CIFAR),
+    "fashion_mnist": Study({"dataset": "fashion_mnist", "policies": ALL}),
+    "schemes": Study({"dataset": "fashion_mnist", "policies": COMPARED}, {"scheme": ("fedprox", "fedsgd")}),
+    "stragglers": Study(
+        {"dataset": "fashion_mnist", "policies": COMPARED},
+        {"num_stragglers": (0, 5, 10, 15)},
+        toy_axes={"num_stragglers": (0, 4)},
+    ),
+    "intervals": Study(
+        {"dataset": "fashion_mnist", "policies": COMPARED},
+        {"aggregation_interval": (10, 25, 50, 100, 250)},
+        toy_axes={"aggregation_interval": (5, 10)},
+    ),
+    "graphs": Study({"policies": GRAPHS}, trains=False),
+    "weights": Study(
+        {"policies": ("rl",)},
+        {
+            "gamma": (0.0, 0.25, 0.5, 1.0, 2.0),
+            "alpha_outage": (0.5, 1.0, 2.0, 4.0, 8.0),
+            "alpha_budget": (0.0, 0.001, 0.003, 0.01, 0.03),
+        },
+        trains=False,
+        toy_axes={"gamma": (0.0, 0.5), "alpha_outage": (0.5, 2.0), "alpha_budget": (0.0, 0.001)},
+    ),
+    "exploration": Study(
+        {"policies": ("rl",)},
+        {
+            "temperature": (0.1, 0.3, 1.0, 3.0, 10.0),
+            "initial_value": (0.0, 4.0, 8.0, 12.0, 16.0, 20.0, 40.0),
+        },
+        trains=False,
+        toy_axes={"temperature": (0.3, 1.0), "initial_value": (0.0, 16.0)},
+    ),
+    "devices": Study(
+        # No best response: a central search over 400 devices takes many times what all else does.
+        {"policies": ("uniform", "rl", "nearest"), "num_states": 3},
+        {"num_devices": (10, 25, 50, 100, 200, 400)},
+        trains=False,
+        toy_axes={"num_devices": (8, 12)},
+    ),
+}
+
+
+def settings_of(name: str, size: Size) -> tuple[Config, dict[str, Sequence[Any]]]:
+    """The config and the axes of a study.
+
+    Args:
+        name: key of `STUDIES`.
+        size: toy, small or paper.
+    """
+    study = STUDIES[name]
+    changes = dict(study.settings) | {"toy": TOY, "small": study.small, "paper": {}}[size]
+    axes = dict(study.toy_axes or study.axes) if size == "toy" else dict(study.axes)
+    return Config(**{key: value for key, value in changes.items() if key not in axes}), axes
+
+
+def stand_in(config: Config, shape: tuple[int, ...] = (8, 8)) -> Dataset:
+    """Images drawn in process, for figures of size toy: a pattern for each class, and noise.
+
+    Args:
+        config: names the data set whose classes and colours are imitated.
+        shape: height and width.
+
+    Returns:
+        Uint8 images, [n, 8, 8, 1 or 3].
+    """
+    config = complete(config)
+    rng = np.random.default_rng(0)
+    y = np.arange(120 * config.num_classes, dtype=np.int32) % config.num_classes
+    patterns = rng.normal(128, 30, (config.num_classes, *shape, 3 if config.dataset == "cifar10" else 1))
+    x = np.clip(patterns[y] + rng.normal(0, 45, (len(y), *patterns.shape[1:])), 0, 255).astype(np.uint8)
+    names = tuple(f"class {number}" for number in range(config.num_classes))
+    return Dataset(x, y, names, f"stand-in for {config.dataset}", "drawn in process")
+
+
+def check_data(name: str, size: Size, data_dir: str | None = None) -> None:
+    """Reads the data set of a study, so that one that is missing is known before hours of work on others.
+
+    Raises:
+        DataError: it cannot be found or read.
+    """
+    config, _ = settings_of(name, size)
+    if STUDIES[name].trains and config.dataset != "radioml" and size != "toy":
+        load_dataset(replace(complete(config), data_dir=data_dir))
+
+
+def compute(
+    name: str,
+    size: Size = "small",
+    out: str | Path = "figures",
+    *,
+    seeds: int | None = None,
+    data_dir: str | None = None,
+    progress: bool = True,
+) -> xarray.Dataset:
+    """Computes a study, or goes on with it, or reads it where it is done.
+
+    Args:
+        name: key of `STUDIES`.
+        size: toy, small or paper.
+        out: its results are kept in `<out>/<size>/<name>/results.zarr`.
+        seeds: number of runs; none: 2, 8 or 100.
+        data_dir: folder of the data set; none: the usual places.
+        progress: shows progress on standard error.
+
+    Returns:
+        The results, as of `sweep`.
+
+    Raises:
+        ValueError: there are other results in the folder.
+        DataError: the data set cannot be found or read.
+    """
+    study, (config, axes) = STUDIES[name], settings_of(name, size)
+    # A toy shall not ask for files.
+    data = stand_in(config) if study.trains and size == "toy" and config.dataset != "radioml" else None
+    return sweep(
+        replace(config, data_dir=data_dir) if data is None else complete(config),
+        axes,
+        seeds or SEEDS[size],
+        Path(out) / size / name,
+        data=data,
+        training=study.trains,
+        progress=progress,
+    )

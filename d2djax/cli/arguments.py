@@ -1,0 +1,240 @@
+"""What the options of a command mean: seeds, axes of a sweep, shards; and the file that repeats the command."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from d2djax.cli import recipe_files
+from d2djax.cli.options import Run, Search, Sweep
+from d2djax.running import repeat
+
+if TYPE_CHECKING:
+    from d2djax.federated import Recipe
+    from d2djax.running.axes import Range
+
+# Of one axis written as FIRST:LAST:STEP: more are a slip of the pen.
+MOST_VALUES = 100_000
+
+
+def file_text(command: Run | Sweep | Search) -> str:
+    """The text of the file that repeats a command: its options before `out`, and settings that are on no axis."""
+    own = [item.name for item in dataclasses.fields(command)]
+    options = {name: getattr(command, name) for name in own[1 : own.index("out")]}
+    if command.recipe:
+        # From wherever it is repeated.
+        options["recipe"] = ":".join(map(str, recipe_files.parts_of(command.recipe)))
+    on_axis = [repeat.axis_name(text) for text in command.axis] if not isinstance(command, Run) else []
+    return repeat.text_of(type(command).__name__.lower(), options, command.config, on_axis)
+
+
+def seeds_of(command: Run | Sweep) -> Sequence[int]:
+    """The seeds of the runs of a command.
+
+    Raises:
+        ValueError: there are none, or a first one is given besides a list of them.
+    """
+    from d2djax.running.runs import check_seeds
+
+    check_seeds(command.seeds)
+    if isinstance(command.seeds, int):
+        return range(command.first_seed, command.first_seed + command.seeds)
+    if command.first_seed:
+        raise ValueError("first_seed goes with a number of runs; seeds lists them all")
+    return command.seeds
+
+
+def recipe_of(command: Run | Sweep | Search) -> Recipe | None:
+    """The recipe that a command names, if it names one; its file is run.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
+    if not command.recipe:
+        return None
+    from d2djax.running import machine
+
+    # Code that makes an array as it is read starts JAX, whose devices are then fixed.
+    machine.use_all_cores()
+    return recipe_files.load_recipe(command.recipe)
+
+
+def _learners_in(recipe: Recipe | None) -> dict[str, Any]:
+    from d2djax.policies import learners_in
+
+    return {} if recipe is None else learners_in(recipe.policies)
+
+
+def _value(text: str) -> Any:
+    """A number, a text, or `none`."""
+    if text.lower() == "none":
+        return None
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def axis(text: str, recipe: Recipe | None = None) -> tuple[str, list[Any] | Range]:
+    """Reads `gamma=0,0.5,1`, `gamma=0:1:0.1`, `gamma=uniform:0:1` or `alpha_outage=log:0.1:10`.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    from d2djax.running.axes import LogUniform, Uniform, check_name, check_ranges
+
+    name, is_there, given = text.partition("=")
+    name = name.strip().removeprefix("--").replace("-", "_")
+    if not is_there or not given:
+        raise ValueError(
+            f"--axis {text}: expected NAME=VALUE,VALUE,..., NAME=FIRST:LAST:STEP, NAME=uniform:LOW:HIGH "
+            "or NAME=log:LOW:HIGH"
+        )
+    own = _learners_in(recipe)
+    check_name(name, own)
+    kind, *limits = given.split(":")
+    ranges = {"uniform": Uniform, "log": LogUniform}
+    if kind not in ranges:
+        values = [one.strip() for one in given.split(",")]
+        if not all(values):
+            raise ValueError(f"--axis {text}: there is no value between two commas, or before or after one")
+        return name, [value for one in values for value in _steps(text, one)]
+    numbers = [_value(one) for one in limits]
+    if len(numbers) != 2 or not all(isinstance(one, (int, float)) for one in numbers):
+        raise ValueError(f"--axis {text}: expected two numbers, {kind}:LOW:HIGH")
+    found = ranges[kind](float(numbers[0]), float(numbers[1]))
+    check_ranges({name: found}, own)
+    return name, found
+
+
+def _steps(text: str, given: str) -> list[Any]:
+    """The values of a piece of an axis: one, or `FIRST:LAST:STEP`, in which decimal fractions are exact."""
+    if ":" not in given:
+        return [_value(given)]
+    try:
+        first, last, step = map(Decimal, given.split(":"))
+        count = (last - first) / step
+        reached = first + int(count) * step
+    except (ArithmeticError, ValueError):
+        raise ValueError(
+            f"--axis {text[:80]}: expected values, or FIRST:LAST:STEP, three numbers; got {given[:40]}"
+        ) from None
+    if count < 0:
+        raise ValueError(f"--axis {text}: no steps of {step} lead from {first} to {last}")
+    if count > MOST_VALUES:
+        raise ValueError(f"--axis {text}: these are more than {MOST_VALUES:,} values")
+    if reached != last:
+        raise ValueError(f"--axis {text}: steps of {step} from {first} do not lead to {last}, but to {reached}")
+    values = [first + number * step for number in range(int(count) + 1)]
+    return [int(one) if one == int(one) else float(one) for one in values]
+
+
+def _named(texts: Sequence[str], recipe: Recipe | None) -> dict[str, list[Any] | Range]:
+    given = [axis(text, recipe) for text in texts]
+    names = [name for name, _ in given]
+    if len(set(names)) < len(names):
+        raise ValueError(f"--axis: every setting once; got {', '.join(names)}")
+    return dict(given)
+
+
+def ranges_of(texts: Sequence[str], recipe: Recipe | None = None) -> dict[str, Range]:
+    """The ranges of a search; listed values are a choice among them.
+
+    Raises:
+        ValueError: an axis cannot be read or comes twice.
+    """
+    from d2djax.running.axes import Choice
+
+    return {
+        name: Choice(tuple(one)) if isinstance(one, list) else one for name, one in _named(texts, recipe).items()
+    }
+
+
+def axes(
+    texts: Sequence[str],
+    random: int,
+    draw_seed: int,
+    points: Sequence[Mapping[str, Any]] = (),
+    recipe: Recipe | None = None,
+) -> Mapping[str, Sequence[Any]] | list[dict[str, Any]]:
+    """The points of a sweep: a grid of all values, `random` points, drawn from ranges and among values, or a list.
+
+    Raises:
+        ValueError: an axis cannot be read or comes twice, a range is given for a grid, or there are two of these.
+    """
+    if points:
+        if texts or random:
+            raise ValueError("points: they stand in the place of axes and of random points; give one of them")
+        return [{name: None if value == "none" else value for name, value in one.items()} for one in points]
+    if random:
+        if not texts:
+            raise ValueError(f"--random {random}: expected at least one --axis")
+        from d2djax.running.axes import random_points
+
+        return random_points(ranges_of(texts, recipe), random, draw_seed, _learners_in(recipe))
+    given = _named(texts, recipe)
+    for name, one in given.items():
+        if not isinstance(one, list):
+            raise ValueError(f"--axis {name}: a range needs --random COUNT, the number of points to draw")
+    return {name: one for name, one in given.items() if isinstance(one, list)}
+
+
+def shard(text: str) -> tuple[int, int] | None:
+    """Reads `3/16`; empty: what Slurm gives its array jobs or its tasks, else none.
+
+    Raises:
+        ValueError: it is not a number from 1 to a count.
+    """
+    number, _, count = text.partition("/")
+    if text:
+        if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+            raise ValueError(f"--shard {text}: expected a number from 1 to the count of shards, such as 3/16")
+        return int(number), int(count)
+    slurm = {name: _from_slurm(name) for name in SLURM}
+    if slurm["ARRAY_TASK_COUNT"] > 1:
+        step, count = max(1, slurm["ARRAY_TASK_STEP"]), slurm["ARRAY_TASK_COUNT"]
+        first, last = slurm["ARRAY_TASK_MIN"], slurm["ARRAY_TASK_MAX"]
+        # A list such as 1,3,7 has no step: no task can tell its place.
+        if last and (last - first) // step + 1 != count:
+            raise ValueError(
+                f"the {count} tasks of Slurm's array are not every one from {first} to {last}; give --shard"
+            )
+        return (slurm["ARRAY_TASK_ID"] - first) // step + 1, count
+    count = slurm["STEP_NUM_TASKS"] or slurm["NTASKS"]
+    return (slurm["PROCID"] + 1, count) if count > 1 and _is_started_by_srun() else None
+
+
+def _is_started_by_srun() -> bool:
+    """Only srun starts tasks: a batch script knows their number, too, and is task 0, but runs alone."""
+    text = os.environ.get("SLURM_STEP_ID") or os.environ.get("SLURM_STEPID") or ""
+    return text.isdecimal() and int(text) < FIRST_STEP_WITHOUT_SRUN
+
+
+def slurm_note() -> str | None:
+    """One line where Slurm gave several tasks, and this process is not one of them, else none."""
+    count = _from_slurm("NTASKS")
+    if count < 2 or _is_started_by_srun() or _from_slurm("ARRAY_TASK_COUNT") > 1:
+        return None
+    return (
+        f"Slurm gave this job {count} tasks, but srun did not start this process: it computes all parts by itself"
+    )
+
+
+def _from_slurm(name: str) -> int:
+    text = os.environ.get(f"SLURM_{name}", "") or "0"
+    if not text.isdecimal():
+        raise ValueError(f"SLURM_{name}={text}: expected a whole number; give --shard")
+    return int(text)
+
+
+SLURM = (
+    *("ARRAY_TASK_COUNT", "ARRAY_TASK_ID", "ARRAY_TASK_MIN", "ARRAY_TASK_MAX", "ARRAY_TASK_STEP"),
+    *("NTASKS", "STEP_NUM_TASKS", "PROCID"),
+)
+# The largest numbers stand for batch scripts, interactive shells and the like.
+FIRST_STEP_WITHOUT_SRUN = 2**32 - 100

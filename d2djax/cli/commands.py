@@ -1,0 +1,356 @@
+"""The command line: `d2djax run`, `sweep`, `search`, `figure`, `results`, `report`, `download`, `info`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from d2djax.cli import interrupts, terminal
+from d2djax.cli.arguments import axes, file_text, ranges_of, recipe_of, seeds_of, shard, slurm_note
+from d2djax.cli.options import Download, Figure, Info, Report, Results, Run, Search, Sweep
+from d2djax.cli.parser import parse
+from d2djax.cli.terminal import show
+from d2djax.storage import files
+
+# What imports JAX is imported by the commands that need it: help and a refused option do not wait for it.
+
+
+def machine_line(about: dict[str, Any]) -> str:
+    """The machine in one line, for the start of a run, from `machine.describe()`."""
+    names = about["devices"]
+    kinds = ", ".join(f"{names.count(kind)} x {kind}" for kind in sorted(set(names)))
+    return (
+        f"d2djax {about['versions'].get('d2djax', '?')}, jax {about['versions']['jax']}, {about['backend']}: "
+        f"{kinds}; {about['cores']} cores, {about['memory_gib']} GiB"
+    )
+
+
+def _start(require_gpu: bool) -> Console:
+    """Sets the machine up and says what it is, before any work; returns where messages go."""
+    from d2djax.running import machine
+    from d2djax.running.progress import errors
+
+    console = errors()
+    machine.use_all_cores()
+    machine.use_compilation_cache()
+    machine.start()
+    about = machine.describe()
+    console.print(machine_line(about))
+    for warning in terminal.unknown_variables():
+        console.print(f"warning: {warning}", style="yellow")
+    fallback = machine.silent_fallback()
+    if fallback:
+        console.print(f"warning: {fallback}", style="yellow")
+    if require_gpu and about["backend"] == "cpu":
+        raise ValueError(f"--require-gpu: JAX found no GPU or TPU; {fallback or 'none is attached'}")
+    interrupts.work_begins()
+    return console
+
+
+# What `run` leaves besides its pictures.
+RUN_FILES = (files.STORE, "config.toml", "manifest.json")
+
+
+@contextmanager
+def _going_on(out: Path) -> Iterator[None]:
+    """Errors of the system amid work that goes on where it was stopped."""
+    try:
+        yield
+    except OSError as error:
+        why = files.reason(error)
+        raise ValueError(f"--out {out}: {why}; what is done stays, the same command goes on") from error
+
+
+def run_command(command: Run) -> None:
+    """Runs `d2djax run`."""
+    from d2djax.analysis.plots import PICTURES
+    from d2djax.analysis.tables import cost_table, summary_table
+    from d2djax.running.runs import run
+    from d2djax.validation import validate
+
+    out = files.check_folder(command.out, "--out")
+    seeds = seeds_of(command)
+    config = validate(command.config)
+    if files.check_own(out, "run", (*RUN_FILES, *PICTURES), "--out") and not command.overwrite:
+        raise ValueError(f"--out {out}: the results of a run are here; --overwrite replaces them")
+    recipe = recipe_of(command)
+    messages = _start(command.require_gpu)
+    dataset = run(config, seeds, recipe=recipe)
+    place, pictures, failure = _save_run(dataset, file_text(command), out, PICTURES)
+    show(summary_table(dataset))
+    if "none" in dataset["policy"].values and dataset.sizes["policy"] > 1:
+        show(cost_table(dataset))
+    diverged = int((dataset["status"] > 0).sum())
+    if diverged:
+        messages.print(f"{diverged} of {dataset['status'].size} trainings diverged: see `status`", style="yellow")
+    if place:
+        seconds = json.loads(dataset.attrs["manifest"])["wall_seconds"]
+        show(f"{seconds} s; saved in {place}: {', '.join(RUN_FILES)}", f"figures: {', '.join(pictures) or 'none'}")
+    if failure:
+        where = f"the results are saved in {place}" if place else "the results are saved nowhere"
+        terminal.say(f"--out {command.out}: {failure}; {where}")
+        raise SystemExit(terminal.FAILED)
+
+
+def _save_run(dataset: Any, config: str, out: Path, old: Sequence[str]) -> tuple[Path | None, list[str], str]:
+    """Saves what a run found, somewhere else if the folder cannot take it any more.
+
+    Args:
+        dataset: the results.
+        config: settings as TOML.
+        out: the folder.
+        old: names of pictures of an earlier run, which would not belong to the new results.
+
+    Returns:
+        The folder, none if there was none; names of the pictures; why something could not be saved in `out`.
+    """
+    from d2djax.analysis.plots import save_figures
+    from d2djax.running.results import save
+
+    manifest = json.dumps(json.loads(dataset.attrs["manifest"]), indent=2, sort_keys=True) + "\n"
+    failure = ""
+    for place in chain([out], files.spare_folders("d2djax-run-")):
+        try:
+            with files.filling(place, old) as new:
+                save(dataset, new / files.STORE)
+                files.write_text(new / "config.toml", config)
+                files.write_text(new / "manifest.json", manifest)
+        except (OSError, ValueError) as error:
+            failure = failure or files.reason(error)
+            continue
+        try:
+            with files.filling(place) as new:
+                pictures = [path.name for path in save_figures(dataset, new)]
+        except OSError as error:
+            return place, [], failure or f"pictures: {files.reason(error)}"
+        return place, pictures, failure
+    return None, [], failure
+
+
+def sweep_command(command: Sweep) -> None:
+    """Runs `d2djax sweep`."""
+    from d2djax.analysis.tables import diverged
+    from d2djax.running import machine
+    from d2djax.running.sweeps import sweep
+
+    out = files.check_folder(command.out, "--out")
+    files.check_own(out, "sweep", (files.STORE, "config.toml"), "--out")
+    seeds = seeds_of(command)
+    recipe = recipe_of(command)
+    points = axes(command.axis, command.random, command.draw_seed, command.points, recipe)
+    part = None if command.distributed else shard(command.shard)
+    if command.distributed:
+        machine.join_processes(command.coordinator, command.processes, command.process)
+    messages = _start(command.require_gpu)
+    if part:
+        messages.print(f"shard {part[0]}/{part[1]}")
+    elif not command.distributed and (note := slurm_note()):
+        messages.print(f"note: {note}")
+    options = {"training": command.training, "shard": part, "file_text": file_text(command), "recipe": recipe}
+    with _going_on(command.out):
+        found = sweep(command.config, points, seeds, out, **options)
+    done = found["done"]
+    show(f"{int(done.sum()):,} of {done.size:,} runs are done; saved in {out / files.STORE}", *diverged(found))
+
+
+def search_command(command: Search) -> None:
+    """Runs `d2djax search`."""
+    try:
+        import optuna  # noqa: F401
+    except ImportError:
+        raise ValueError("search needs Optuna: in the clone, pip install '.[tune]'") from None
+    from d2djax.analysis.tables import best_trials
+    from d2djax.searching.searches import search, trials_of
+
+    out = files.check_folder(command.out, "--out")
+    files.check_own(out, "search", (files.JOURNAL, files.STORE, "config.toml", "best.toml"), "--out")
+    recipe = recipe_of(command)
+    ranges = ranges_of(command.axis, recipe)
+    _start(command.require_gpu)
+    with _going_on(command.out):
+        study = search(
+            command.config,
+            ranges,
+            command.objective,
+            command.trials,
+            command.seeds,
+            out,
+            policy=command.policy,
+            batch=command.batch,
+            sampler_seed=command.sampler_seed,
+            recipe=recipe,
+        )
+    show(best_trials(trials_of(study)))
+    left = [name for name in ("results.zarr", "config.toml", "best.toml") if (out / name).exists()]
+    show(f"saved in {out}: journal.log (optuna-dashboard opens it), {', '.join(left)}")
+
+
+def figure_command(command: Figure) -> None:
+    """Runs `d2djax figure`."""
+    from d2djax.analysis import figures
+    from d2djax.analysis.tables import claims_table
+
+    names = figures.check_names(command.names)
+    if command.seeds < 0:
+        raise ValueError(f"--seeds must be 0 or more; got {command.seeds}")
+    out = files.check_folder(command.out, "--out")
+    written = [f"{command.size}/{name}{suffix}" for name in names for suffix in figures.SUFFIXES]
+    files.check_own(out, "figures", written, "--out")
+    folders = {name: getattr(command, name) or None for name in ("radioml", "cifar10", "fashion_mnist")}
+    messages = _start(command.require_gpu)
+    lines, found = [], []
+    with _going_on(command.out):
+        for picture, claims in figures.draw(names, command.size, out, seeds=command.seeds or None, folders=folders):
+            lines.append(
+                ", ".join([str(picture), *(picture.with_suffix(one).name for one in figures.SUFFIXES[1:])])
+            )
+            messages.print(f"drawn: {picture}")
+            found += claims
+    show(*lines)
+    if found:
+        show(claims_table(found))
+    if command.size == "toy":
+        show("size toy: numbers mean nothing; images are patterns drawn in process")
+
+
+def results_command(command: Results) -> None:
+    """Runs `d2djax results`."""
+    from d2djax.analysis.merging import merge
+    from d2djax.analysis.overview import best_points, csv_text, open_results, status_line, trials_csv
+    from d2djax.analysis.tables import best_trials, cost_table, summary_table
+    from d2djax.running.results import save
+
+    table, out = _check_results(command)
+    interrupts.work_begins()
+    found = [open_results(folder) for folder in command.folders]
+    searches = [one for one in found if one.kind == "search"]
+    # Their proposals depend on their earlier trials, so those of several would be no search.
+    if searches and (out or len(searches) < len(found)):
+        what = "not merged; --csv writes those of all" if len(searches) == len(found) else "no runs to merge with"
+        raise ValueError(f"{searches[0].name}: the trials of a search are {what}")
+    show(*map(status_line, found))
+    for one in searches:
+        show(best_trials(one.results))
+    results = found[0].results
+    if not searches:
+        results = merge([one.results for one in found], command.folders) if len(found) > 1 else results
+        show(summary_table(results, most=MOST_ROWS))
+        policies = [str(policy) for policy in results["policy"].values]
+        if "accuracy" in results and "none" in policies and len(policies) > 1:
+            show(cost_table(results, most=MOST_ROWS))
+        best, notes = None, [f"no best points of {command.policy}: the policies are {', '.join(policies)}"]
+        if command.policy in policies:
+            best, notes = best_points(results, command.policy)
+        show(*([best] if best else []), *notes)
+    if table:
+        files.write_text(table, trials_csv(searches) if searches else csv_text(results))
+        show(f"numbers: {table}")
+    if out:
+        with files.filling(out) as new:
+            save(results, new / files.STORE)
+        show(f"merged results: {out / files.STORE}")
+
+
+# Points of a sweep up to which a table has rows of each.
+MOST_ROWS = 100
+
+
+def _check_results(command: Results) -> tuple[Path | None, Path | None]:
+    """Where the numbers and the merged results go, if anywhere; checked before anything is read."""
+    table = files.check_file(command.csv, "--csv") if command.csv else None
+    out = files.check_folder(command.out, "--out") if command.out else None
+    if table and table.exists() and not command.overwrite:
+        raise ValueError(f"--csv {table}: a file is here; --overwrite replaces it")
+    if out:
+        if out in [files.expand(one, "folder").resolve() for one in command.folders]:
+            raise ValueError(
+                f"--out {out}: the merged results do not replace one of their parts; choose another folder"
+            )
+        if files.check_own(out, "sweep", (files.STORE,), "--out") and not command.overwrite:
+            raise ValueError(f"--out {out}: the results of a sweep are here; --overwrite replaces them")
+    return table, out
+
+
+def report_command(command: Report) -> None:
+    """Runs `d2djax report`."""
+    from d2djax.report.page import check_page, report
+    from d2djax.running.results import read
+
+    page = check_page(command.out, "--out")
+    store = files.expand(command.store, "store")
+    store = store / files.STORE if (store / files.STORE).is_dir() else store
+    interrupts.work_begins()
+    try:
+        found = read(store)
+    except OSError as error:
+        raise ValueError(files.reason(error)) from error
+    try:
+        report(found, page)
+    except OSError as error:
+        raise ValueError(f"--out {command.out}: {files.reason(error)}") from error
+    show(f"{page}: {page.stat().st_size / 1e6:.1f} MB")
+
+
+def download_command(command: Download) -> None:
+    """Runs `d2djax download`."""
+    from d2djax.data import download
+
+    interrupts.work_begins()
+    folder = download(command.name, command.data_dir, progressbar=True)
+    show(f"{command.name}: {folder}")
+
+
+def info_command(command: Info) -> None:
+    """Runs `d2djax info`."""
+    from d2djax.running import machine
+
+    machine.use_all_cores()
+    machine.start()
+    table = Table(show_header=False)
+    for name, value in machine.describe().items():
+        text = "\n".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
+        table.add_row(name, ", ".join(text) if isinstance(text, list) else str(text))
+    show(table)
+    fallback = machine.silent_fallback()
+    if fallback:
+        show(f"warning: {fallback}")
+
+
+COMMANDS = {
+    "run": (Run, run_command),
+    "sweep": (Sweep, sweep_command),
+    "search": (Search, search_command),
+    "figure": (Figure, figure_command),
+    "results": (Results, results_command),
+    "report": (Report, report_command),
+    "download": (Download, download_command),
+    "info": (Info, info_command),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs a command; see `terminal.ends` for how it ends."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    with_traceback = "--traceback" in given or os.environ.get("D2DJAX_TRACEBACK") == "1"
+    with terminal.ends(with_traceback):
+        try:
+            command, notes = parse(given, {name: kind for name, (kind, _) in COMMANDS.items()})
+            for note in notes:
+                terminal.say(note)
+            for kind, function in COMMANDS.values():
+                if isinstance(command, kind):
+                    function(command)
+        except KeyboardInterrupt:
+            if "d2djax.running.programs" in sys.modules:
+                sys.modules["d2djax.running.programs"].cancel()
+            terminal.say("stopped; a sweep, a search or a figure goes on with the same command")
+            raise

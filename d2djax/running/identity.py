@@ -1,0 +1,334 @@
+"""What results are of, as plain JSON: runs with equal identities have equal results, whatever they belong to."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from d2djax.config import Config
+from d2djax.models import first_parameters
+from d2djax.policies import is_learner, numbers_of, without_numbers
+from d2djax.rng import run_key
+from d2djax.running import machine
+from d2djax.running.fingerprint import PACKAGE, Survey, fingerprint
+
+# Told beside an identity, without being part of it. The commit is one of them: the fingerprints of the code say
+# whether anything that takes part differs, where a commit may also change a text or a test.
+BESIDE = ("commit", "machine", "wall_seconds", "finished", "data.source", "recipe.file")
+_VERSIONS = ("d2djax", "jax", "jaxlib", "flax", "optax")
+# Settings of JAX that change numbers. How keys are made, and the partitionable generator, are fixed in `rng` and
+# `program` instead.
+_JAX = (
+    *("jax_default_matmul_precision", "jax_disable_jit", "jax_enable_x64", "jax_numpy_dtype_promotion"),
+    *("jax_random_seed_offset", "jax_softmax_custom_jvp"),
+)
+# Flags of XLA that change no number.
+_HARMLESS_FLAGS = ("xla_force_host_platform_device_count", "xla_dump_", "xla_gpu_cuda_data_dir")
+_TRAINING = frozenset(
+    {
+        *("scheme", "num_steps", "aggregation_interval", "evaluate_every", "batch_size", "learning_rate"),
+        *("server_learning_rate", "proximal_weight", "straggler_draw", "min_snr", "test_fraction"),
+    }
+)
+# Settings that only some runs read, and which; those that do not train read none of `_TRAINING`.
+_READ_IF: dict[str, Callable[[Config], bool]] = {
+    "min_snr": lambda config: config.dataset == "radioml",
+    "classes_per_device": lambda config: config.partition == "k_classes",
+    "concentration": lambda config: config.partition == "dirichlet",
+    "shards_per_device": lambda config: config.partition == "shards",
+    "mobility_step": lambda config: config.channel_model == "mobility",
+    "shadowing_deviation": lambda config: config.channel_model == "shadowing",
+    "d2d_power": lambda config: config.power_mode == "fixed",
+    "d2s_power": lambda config: config.power_mode == "fixed",
+    "best_response_restarts": lambda config: "best_response" in config.policies,
+    "best_response_sweeps": lambda config: "best_response" in config.policies,
+    "proximal_weight": lambda config: config.scheme == "fedprox",
+}
+
+
+def settings_of(configs: Sequence[Config], recipe: Any, trains: bool) -> dict[str, Any]:
+    """The settings that some runs read, with the values of the first.
+
+    Not among them: settings of another partition, channel or scheme, the preset network where there is one of
+    one's own, and the place of the data, whose bytes count instead.
+    """
+    found = dataclasses.asdict(configs[0])
+    read = {name for name in found if any(_READ_IF.get(name, lambda config: True)(config) for config in configs)}
+    if not trains:
+        read -= _TRAINING
+    if recipe.server is None:
+        read -= {"server_learning_rate"}
+    if getattr(recipe.model, "__module__", "").partition(".")[0] != PACKAGE:
+        read -= {"model"}
+    read -= {"data_dir"}
+    return {name: value for name, value in found.items() if name in read}
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        # Not set yet.
+        return None
+
+
+def _numbers(value: Any) -> dict[str, Any]:
+    """The plain values that a part of a recipe was made with, by name."""
+    if isinstance(value, functools.partial):
+        found = {f"argument {number}": one for number, one in enumerate(value.args)} | value.keywords
+    elif dataclasses.is_dataclass(value):
+        found = {one.name: getattr(value, one.name, None) for one in dataclasses.fields(value)}
+        found = {name: one for name, one in found.items() if name not in ("parent", "name")}
+    elif code := getattr(value, "__code__", None):
+        found = dict(zip(code.co_freevars, map(_content, value.__closure__ or ()), strict=True))
+    else:
+        found = getattr(value, "__dict__", {})
+    return {str(name): one for name, one in found.items() if one is not None and _is_plain(one)}
+
+
+def describe(value: Any) -> dict[str, Any] | None:
+    """A part of a recipe: its module and name, its plain numbers, and the fingerprint of all its code."""
+    if value is None:
+        return None
+    named = value.func if isinstance(value, functools.partial) else value
+    named = named if hasattr(named, "__qualname__") else type(named)
+    name = f"{getattr(named, '__module__', '')}.{named.__qualname__}"
+    return {"name": name, "numbers": _numbers(value), "hash": fingerprint(value)}
+
+
+def parameters_of(model: Any, shape: Sequence[int]) -> dict[str, str]:
+    """Type and shape of each parameter of a network for points of a shape, by its place; computes nothing."""
+    x = jax.ShapeDtypeStruct((1, *shape), jnp.float32)
+    leaves = jax.tree_util.tree_leaves_with_path(
+        jax.eval_shape(functools.partial(first_parameters, model), run_key(0), x)
+    )
+    return {
+        "/".join(str(getattr(key, "key", key)) for key in path): f"{leaf.dtype}{list(leaf.shape)}"
+        for path, leaf in leaves
+    }
+
+
+def _policy(name: str, rule: Any, axes: Collection[str]) -> dict[str, Any] | None:
+    """A policy of one's own; of its numbers, those that differ between points do not count."""
+    if not is_learner(rule):
+        return describe(rule)
+    numbers = {number: np.asarray(value) for number, value in numbers_of(rule).items()}
+    told = {number: value.item() if value.ndim == 0 else fingerprint(value) for number, value in numbers.items()}
+    told = {number: value for number, value in told.items() if f"{name}.{number}" not in axes}
+    return (describe(without_numbers(rule)) or {}) | {"numbers": told}
+
+
+def _recipe(recipe: Any, shape: Sequence[int], axes: Collection[str]) -> dict[str, Any]:
+    parts = [one.name for one in dataclasses.fields(recipe) if one.name not in ("policies", "file")]
+    found: dict[str, Any] = {name: describe(getattr(recipe, name)) for name in parts}
+    found["policies"] = {name: _policy(name, rule, axes) for name, rule in recipe.policies.items()}
+    found["file"] = recipe.file
+    return found | {"parameters": {} if recipe.model is None else parameters_of(recipe.model, shape)}
+
+
+def digest(datasets: Iterable[Any]) -> str:
+    """Digest of all points and labels of some data sets: 32 hexadecimal digits."""
+    found = hashlib.blake2b(digest_size=16)
+    for one in datasets:
+        for array in (np.ascontiguousarray(one.x), np.ascontiguousarray(one.y)):
+            found.update(f"{array.dtype} {array.shape}".encode())
+            found.update(array.data)
+    return found.hexdigest()
+
+
+def _data(datasets: Sequence[Any], trains: bool) -> dict[str, Any]:
+    """What there is to say of the data; what differs between points that read different ones is in the digest."""
+    first = datasets[0]
+    about = {"name": first.name, "source": first.source, "class_names": list(first.class_names)}
+    about |= {"shape": list(first.shape), "dtype": str(first.dtype)}
+    # A graph depends on the sizes of the classes alone, which the settings fix; its energy on the bits of a point.
+    return about | {"points": len(first.y), "digest": digest(datasets)} if trains else about
+
+
+def _version(top: str) -> str | None:
+    try:
+        return importlib.metadata.version(top)
+    except importlib.metadata.PackageNotFoundError:
+        found = getattr(sys.modules.get(top), "__version__", None)
+        return None if found is None else str(found)
+
+
+def _versions(packages: Collection[str]) -> dict[str, str]:
+    """Versions of Python, of what every run uses, and of the libraries that a recipe uses."""
+    tops = [*_VERSIONS, *sorted(set(packages) - set(_VERSIONS) - set(sys.stdlib_module_names))]
+    found = {top: version for top in tops if (version := _version(top)) is not None}
+    return {"python": "{}.{}".format(*platform.python_version_tuple()[:2])} | found
+
+
+def _jax_settings() -> dict[str, Any]:
+    found: dict[str, Any] = {name: getattr(jax.config, name) for name in _JAX}
+    flags = os.environ.get("XLA_FLAGS", "").split()
+    flags = [flag for flag in flags if not flag.lstrip("-").startswith(_HARMLESS_FLAGS)]
+    return found | {"xla_flags": sorted(flags)}
+
+
+def identify(
+    configs: Sequence[Config],
+    seeds: Iterable[int],
+    datasets: Sequence[Any],
+    recipe: Any,
+    functions: Iterable[Callable],
+    *,
+    trains: bool = True,
+    axes: Mapping[str, Sequence[Any]] = {},
+    dimensions: Sequence[str] = (),
+) -> dict[str, Any]:
+    """All that results depend on, as plain JSON that is equal in every process.
+
+    Args:
+        configs: the validated config of each point; one without axes.
+        seeds: of the runs.
+        datasets: the data of the points, each once; of one that is only described, the bytes do not count.
+        recipe: network and optimisers.
+        functions: where the code begins that takes part.
+        trains: the runs train.
+        axes: values of each setting that differs between points.
+        dimensions: names of the dimensions of the points, in their order.
+
+    Returns:
+        config, axes, dimensions, seeds, training, data, recipe, code (a fingerprint for each module, of all its
+        functions that take part), versions, jax, backend; and the commit, which is only told, see `differences`.
+    """
+    survey = Survey()
+    for one in functions:
+        survey.add(one)
+    own = Survey()
+    own.add(recipe)
+    found = {
+        "config": {name: value for name, value in settings_of(configs, recipe, trains).items() if name not in axes},
+        "axes": {name: list(values) for name, values in axes.items()},
+        "dimensions": list(dimensions),
+        "seeds": [int(seed) for seed in seeds],
+        "training": trains,
+        "data": _data(datasets, trains),
+        "recipe": _recipe(recipe, datasets[0].shape, axes),
+        "code": survey.by_module(),
+        "versions": _versions(own.packages),
+        "jax": _jax_settings(),
+        "backend": jax.default_backend(),
+        "commit": machine.git_commit(),
+    }
+    return json.loads(json.dumps(found))
+
+
+# --- in words ---
+
+MOST_NAMED = 6
+MOST_SHOWN = 60
+
+
+def differences(found: Mapping[str, Any], wanted: Mapping[str, Any], besides: Collection[str] = ()) -> str:
+    """In words and in one line, which entries of two identities differ; empty if none does.
+
+    Args:
+        found: what is there.
+        wanted: what is asked for.
+        besides: entries that may differ, such as "seeds" or "axes"; those in `BESIDE` always may.
+
+    Returns:
+        `name: this there, that now` for each entry, lists without what is in both.
+    """
+    there, now = _flat(found), _flat(wanted)
+    allowed = (*BESIDE, *besides)
+    names = [
+        name
+        for name in there | now
+        if there.get(name, _NOTHING) != now.get(name, _NOTHING)
+        and not any(name == one or name.startswith(f"{one}.") for one in allowed)
+    ]
+    # First what both have: the entries that only one has often follow from it.
+    names.sort(key=lambda name: name not in there or name not in now)
+    texts = [_difference(name, there.get(name, _NOTHING), now.get(name, _NOTHING)) for name in names[:MOST_NAMED]]
+    if len(names) > MOST_NAMED:
+        texts.append(f"and {len(names) - MOST_NAMED} more")
+    return "; ".join(texts)
+
+
+_NOTHING = object()
+
+
+def _flat(entries: Mapping[str, Any]) -> dict[str, Any]:
+    """Entries of entries as entries, so that a difference names the setting."""
+    found: dict[str, Any] = {}
+    for name, value in entries.items():
+        if isinstance(value, Mapping) and value:
+            found |= {f"{name}.{key}": one for key, one in _flat(value).items()}
+        else:
+            found[name] = value
+    return found
+
+
+def _difference(name: str, there: Any, now: Any) -> str:
+    if isinstance(there, list) and isinstance(now, list):
+        return f"{name}: {_of_lists(there, now)}"
+    if isinstance(there, str) and isinstance(now, str):
+        there, now = _around_the_first_difference(there, now)
+    return f"{name}: {_short(there)} there, {_short(now)} now"
+
+
+def _of_lists(there: list[Any], now: list[Any]) -> str:
+    """What only one of two lists has; in which order they have it, if that is all."""
+    in_there, in_now = set(map(_text, there)), set(map(_text, now))
+    only_there = [one for one in there if _text(one) not in in_now]
+    only_now = [one for one in now if _text(one) not in in_there]
+    if not only_there and not only_now:
+        places = (place for place, pair in enumerate(zip(there, now, strict=False)) if pair[0] != pair[1])
+        place = next(places, None)
+        if place is None:
+            return f"{len(there)} entries there, {len(now)} now"
+        return f"in another order, {_text(there[place])} there and {_text(now[place])} now at place {place + 1}"
+    parts = [(only_there, "only there"), (only_now, "only now")]
+    return ", ".join(f"{_entries(one)} {where}" for one, where in parts if one)
+
+
+def _entries(values: list[Any]) -> str:
+    """A few entries; whole numbers in a row as `4 to 99`."""
+    whole = all(type(value) is int for value in values)
+    if whole and len(values) > 2 and values == list(range(values[0], values[0] + len(values))):
+        return f"{values[0]} to {values[-1]}"
+    shown = [_clipped(_text(value)) for value in values[:MOST_NAMED]]
+    return ", ".join(shown) + (f" and {len(values) - len(shown)} more" if len(shown) < len(values) else "")
+
+
+def _around_the_first_difference(first: str, second: str) -> tuple[str, str]:
+    """Two long texts without what they begin with alike."""
+    pairs = enumerate(zip(first, second, strict=False))
+    same = next((place for place, (one, other) in pairs if one != other), min(len(first), len(second)))
+    start = max(0, same - 10) if max(len(first), len(second)) > MOST_SHOWN else 0
+    lead = "..." if start else ""
+    return lead + first[start:], lead + second[start:]
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 3]}..."
+
+
+def _short(value: Any) -> str:
+    return "nothing" if value is _NOTHING else _clipped(_text(value))

@@ -1,0 +1,136 @@
+"""What a run takes of memory at least, by its settings alone: absurd sizes are refused before anything is made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from d2djax.config import Config
+from d2djax.points import windows_per_key
+from d2djax.policies import BUILT_IN
+from d2djax.running.machine import accelerator_memory, available_memory
+
+# Bytes of a number on a device.
+WORD = 4
+
+
+@dataclass(frozen=True)
+class Need:
+    """A part of what is needed.
+
+    Attributes:
+        what: for people.
+        settings: names of the settings that it grows with.
+        bytes: at least so many.
+    """
+
+    what: str
+    settings: tuple[str, ...]
+    bytes: float
+
+
+def _of_graphs(config: Config) -> list[Need]:
+    """What the search for the graphs of one run takes."""
+    devices, policies = config.num_devices, config.policies
+    pairs, learns = devices**2, any(BUILT_IN[name].learns for name in policies)
+    # Power and outage; while they learn the sums, the tries and the values of the policies, too.
+    per_link = 5 if learns else 2
+    found = [
+        Need(
+            "the channels between all devices",
+            ("num_devices", "num_states"),
+            WORD * per_link * config.num_states * pairs,
+        ),
+        # Trust is a byte; what is offered and what is requested are numbers.
+        Need(
+            "what each device may send to each other",
+            ("num_devices", "num_classes"),
+            9 * config.num_classes * pairs,
+        ),
+        Need("the hot spots", ("num_hotspots",), WORD * 2 * config.num_hotspots),
+    ]
+    if learns:
+        records = config.num_episodes // config.record_every
+        draws = WORD * config.record_every * devices
+        found += [
+            Need("the history of the episodes", ("num_episodes", "record_every"), WORD * 10 * records),
+            Need("the draws of the episodes", ("record_every", "num_devices"), draws),
+        ]
+    if "best_response" in policies:
+        starts = WORD * config.best_response_restarts * devices
+        found.append(Need("the starts of best_response", ("best_response_restarts", "num_devices"), starts))
+    return found
+
+
+def _of_training(config: Config, shape: Sequence[int], num_parameters: int) -> list[Need]:
+    """What the training of one policy of one run takes."""
+    devices, batch, point = config.num_devices, config.batch_size, WORD * math.prod(shape)
+    is_local, rounds = config.scheme != "fedsgd", config.num_steps // config.aggregation_interval
+    steps = config.aggregation_interval if is_local else 1
+    drawn = ("num_devices", "batch_size") + ("aggregation_interval",) * is_local
+    found = [
+        Need(
+            "the numbers of all points",
+            ("num_devices", "points_per_device"),
+            WORD * devices * config.points_per_device,
+        ),
+        Need("the draws of the minibatches", drawn, WORD * devices * batch * steps),
+        Need("the curves", ("num_steps", "aggregation_interval"), WORD * rounds),
+    ]
+    if is_local:
+        # Devices may train one after the other, so that there is one minibatch at a time.
+        found.append(Need("a minibatch", ("batch_size",), point * batch))
+        found.append(Need("the models of all devices", ("num_devices", "model"), WORD * devices * num_parameters))
+    else:
+        found.append(Need("the minibatches of all devices", ("num_devices", "batch_size"), point * batch * devices))
+    if config.dataset == "radioml" and config.data_dir is None:
+        snrs = sum(snr >= config.min_snr for snr in range(-20, 20, 2))
+        windows = windows_per_key(config) * snrs * config.num_classes
+        found.append(Need("the radio windows", ("num_devices", "points_per_device"), point * windows))
+    return found
+
+
+def _of_results(config: Config, runs: int, trains: bool) -> list[Need]:
+    """What the results of all runs take together."""
+    devices, classes, policies = config.num_devices, config.num_classes, len(config.policies)
+    network = 2 * WORD * config.num_states * devices**2 + classes * devices**2
+    graphs = WORD * policies * devices * (config.num_states + classes)
+    rounds = config.num_steps // (config.aggregation_interval * config.evaluate_every)
+    curves = WORD * policies * rounds * (4 + classes) if trains else 0
+    return [Need("the results of all runs", ("seeds",), runs * (network + graphs + curves))]
+
+
+def check_memory(
+    config: Config, shape: Sequence[int], *, trains: bool, runs: int = 1, num_parameters: int = 0
+) -> None:
+    """Checks that the memory that is available holds what runs take at least; makes nothing.
+
+    Args:
+        config: a validated config.
+        shape: shape of a point.
+        trains: whether the runs train.
+        runs: runs whose results are in memory at the same time.
+        num_parameters: numbers in the model, if they are known.
+
+    Raises:
+        ValueError: it does not; one line names the settings of the largest part and how much there is.
+    """
+    run = _of_graphs(config) + (_of_training(config, shape, num_parameters) if trains else [])
+    kept, host, accelerator = _of_results(config, runs, trains), available_memory(), accelerator_memory()
+    # One run first: where it does not fit by itself, its settings are to blame, not the number of runs.
+    for needs, available in [(run, accelerator or host), (kept if accelerator else run + kept, host)]:
+        total, largest = sum(need.bytes for need in needs), max(needs, key=lambda need: need.bytes)
+        # Where the system does not say what there is, nothing can be refused.
+        if available and total > available:
+            values = {"seeds": f"{runs:,} runs"}
+            names = " and ".join(values.get(name) or f"{name}={getattr(config, name)}" for name in largest.settings)
+            verb = "needs" if len(largest.settings) == 1 and largest.settings != ("seeds",) else "need"
+            raise ValueError(
+                f"{names} {verb} {_size(largest.bytes)} of memory for {largest.what}, of {_size(total)} in all at "
+                f"least; {_size(available)} are available"
+            )
+
+
+def _size(number: float) -> str:
+    return f"{number / 2**30:,.1f} GiB"

@@ -1,0 +1,202 @@
+"""Progress of long work for people: a bar with the time left, or plain lines where the output is a file."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from d2djax.running.machine import most_memory_used
+
+SECONDS_BETWEEN_LINES = 5.0
+Advance = Callable[[int], None]
+Stage = Callable[[int], AbstractContextManager[Advance]]
+
+
+def errors() -> Console:
+    """Standard error as all messages for people are written to it."""
+    return Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+
+
+def clock(seconds: float) -> str:
+    """Seconds as `m:ss`, or `h:mm:ss` from an hour on."""
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d}"
+
+
+def plural(number: int, name: str) -> str:
+    """A number of things: "1 run", "1,344 runs"."""
+    return f"{number:,} {name}{'' if number == 1 else 's'}"
+
+
+def _rate(value: float) -> str:
+    """A rate in about three digits, without exponents."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+@contextmanager
+def _bar(console: Console, name: str, total: int) -> Iterator[Advance]:
+    columns = (
+        TextColumn("{task.description:<12}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task(name, total=total)
+        yield lambda done: progress.advance(task, done)
+
+
+@contextmanager
+def _lines(console: Console, name: str, total: int) -> Iterator[Advance]:
+    start = time.monotonic()
+    done, last = 0, start
+    console.print(f"{name}: 0/{total:,}, compiling")
+
+    def advance(more: int) -> None:
+        nonlocal done, last
+        done += more
+        now = time.monotonic()
+        if done < total and now - last < SECONDS_BETWEEN_LINES:
+            return
+        last, left = now, (now - start) / done * (total - done)
+        console.print(f"{name}: {done:,}/{total:,}, {clock(now - start)} elapsed, {clock(left)} left")
+
+    yield advance
+
+
+def announcer(console: Console | None) -> Callable[[str, object], None]:
+    """A function that says how a stage of the work is done, once for each way."""
+    said: set[str] = set()
+
+    def announce(name: str, plan: object) -> None:
+        text = f"{name}: {plan}"
+        if console and text not in said:
+            said.add(text)
+            console.print(text)
+
+    return announce
+
+
+@contextmanager
+def stage(console: Console | None, name: str, total: int) -> Iterator[Advance]:
+    """Shows one stage of the work on standard error, in a notebook, or in a log.
+
+    Args:
+        console: where to; none: nothing is shown.
+        name: what is being done.
+        total: units of work.
+
+    Yields:
+        A function to call with the number of units just done.
+    """
+    if console is None:
+        yield lambda done: None
+        return
+    show = _bar if console.is_terminal or console.is_jupyter else _lines
+    with show(console, name, total) as advance:
+        yield advance
+
+
+@dataclass
+class Tally:
+    """What a sweep has done so far.
+
+    Attributes:
+        show: called with the share of the work that is done, for `str(tally)` to be shown; see `live`.
+        total: runs that are left to do here, of which `done` are finished.
+        whole: all runs that are asked for, those included that were done before or that others do.
+        heavy: the stage by which the progress within a chunk is measured.
+        done: runs of finished chunks.
+        diverged: runs among them with a policy that left the finite numbers.
+        work: units done of each kind of work, by name.
+    """
+
+    show: Callable[[Tally, float], None]
+    total: int
+    whole: int
+    heavy: str
+    done: int = 0
+    diverged: int = 0
+    work: dict[str, int] = field(default_factory=dict)
+    _part: float = 0.0
+    _started: float = field(default_factory=time.monotonic)
+    _first: tuple[float, float, dict[str, int]] | None = None
+
+    def stages(self, runs: int, units: dict[str, tuple[str, int]]) -> Callable[[str], Stage]:
+        """Stages of a chunk of `runs` runs; `units` names the work in one unit of a stage, and how much it is."""
+
+        @contextmanager
+        def shown(name: str, total: int) -> Iterator[Advance]:
+            before = self._part
+
+            def advance(done: int) -> None:
+                if name in units:
+                    kind, size = units[name]
+                    self.work[kind] = self.work.get(kind, 0) + done * size
+                if name == self.heavy:
+                    self._part += runs * done / total
+                    # Rates count from here: all programs are compiled.
+                    self._first = self._first or (time.monotonic(), self.done + self._part, dict(self.work))
+                self._show()
+
+            yield advance
+            if name == self.heavy:
+                self._part = before + runs
+
+        return lambda name: lambda total: shown(name, total)
+
+    def finish(self, runs: int, diverged: int) -> None:
+        """Counts the runs of a finished chunk."""
+        self.done, self.diverged, self._part = self.done + runs, self.diverged + diverged, 0.0
+        self._show()
+
+    def __str__(self) -> str:
+        now, done = time.monotonic(), self.done + self._part
+        since, before, work = self._first or (now, done, self.work)
+        seconds = max(now - since, 1e-9)
+        parts = [f"{self.whole - self.total + int(done):,}/{plural(self.whole, 'run')}"]
+        if done > before:
+            parts += [f"{_rate((done - before) / seconds)} runs/s"]
+            parts += [f"{_rate((n - work.get(kind, 0)) / seconds)} {kind}/s" for kind, n in self.work.items()]
+        parts += [f"{clock(now - self._started)} elapsed"]
+        if before < done < self.total:
+            parts += [f"{clock(seconds / (done - before) * (self.total - done))} left"]
+        parts += [f"{most_memory_used() / 2**30:.1f} GiB"] + [f"{self.diverged} diverged"] * (self.diverged > 0)
+        return ", ".join(parts)
+
+    def _show(self) -> None:
+        self.show(self, 1 - (self.total - self.done - self._part) / max(1, self.whole))
+
+
+@contextmanager
+def live(console: Console | None) -> Iterator[Callable[[Tally, float], None]]:
+    """Yields what shows a tally: a bar with its line, or a line every few seconds where the output is a file."""
+    shown = -math.inf
+
+    def line(tally: Tally, share: float) -> None:
+        nonlocal shown
+        if console and (tally.done >= tally.total or time.monotonic() - shown >= SECONDS_BETWEEN_LINES):
+            shown = time.monotonic()
+            console.print(str(tally))
+
+    if console is None or not (console.is_terminal or console.is_jupyter):
+        yield line
+        return
+    with Progress(BarColumn(20), TextColumn("{task.description}"), console=console) as progress:
+        task = progress.add_task("compiling", total=1.0)
+        yield lambda tally, share: progress.update(task, completed=share, description=str(tally))

@@ -1,0 +1,184 @@
+"""The file with which a command is repeated: settings and options of a run, a sweep or a search, as TOML.
+
+A file is data, one `name = value` a line. It says which command left it; nothing in it becomes a word of a command
+line. Not in it: where results go, and what concerns the machine, such as the shard of a sweep.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from d2djax.settings import Config
+from d2djax.storage import files
+
+if TYPE_CHECKING:
+    from d2djax.running.axes import Range
+
+# What settings are called that had another name in earlier versions.
+RENAMED = {"methods": "policies"}
+# Values that leave a setting to the data set.
+LEFT_TO_DATA = {"num_classes": 0, "points_per_device": 0, "model": "auto", "learning_rate": None}
+
+# The last line of the file of a sweep that was asked for less than its folder has.
+MORE_IS_HERE = "# The folder also has results that another command computed before; those are not in this file.\n"
+
+
+def _settings(config: Config, without: Sequence[str]) -> dict[str, Any]:
+    """The settings as plain data: those left to the data set, and those that are none, are left out."""
+    found = {item.name: getattr(config, item.name) for item in dataclasses.fields(config)}
+    left = {name for name, value in LEFT_TO_DATA.items() if found[name] == value} | set(without)
+    return {name: value for name, value in found.items() if value is not None and name not in left}
+
+
+def _plain(value: Any) -> Any:
+    """A value as TOML holds it, which has no none."""
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    return "none" if value is None else value
+
+
+def text_of(
+    command: str,
+    options: Mapping[str, Any],
+    config: Config,
+    without: Sequence[str] = (),
+    *,
+    data: Any = None,
+    recipe: Any = None,
+    numbers: Sequence[str] = (),
+    comment: str = "Options on the command line win over this file; --out says where the results go.",
+) -> str:
+    """The text of a file.
+
+    Args:
+        command: that the file repeats.
+        options: of the command; empty ones are left out.
+        config: its settings.
+        without: settings that are on an axis.
+        data: a data set that was given in Python; the file then says that only Python can repeat the command.
+        recipe: likewise, unless it came from a file, which then is an option.
+        numbers: of policies, likewise.
+        comment: one line, for the reader.
+    """
+    import tomli_w
+
+    if recipe is not None and recipe.file:
+        options, recipe = {**options, "recipe": recipe.file}, None
+    given = [name for name, one in (("data", data), ("recipe", recipe)) if one is not None] + list(numbers)
+    about = {"command": command, **({"given_in_python": given} if given else {})}
+    used = {name: value for name, value in options.items() if value not in ((), [], "")}
+    head = f"# d2djax {command} --config FILE does this again. {comment}\n"
+    return head + tomli_w.dumps(_plain(about | used | _settings(config, without)))
+
+
+def leave(out: Path, text: str, name: str = "config.toml") -> None:
+    """Writes the file of a command to its folder, whole or not at all; one that says the same already stays."""
+    place = out / name
+    if not (place.is_file() and place.read_bytes() == text.encode()):
+        files.write_text(place, text)
+
+
+def seed_options(seeds: Iterable[int], first: bool = True) -> dict[str, Any]:
+    """Seeds as options: how many from which on, or all of them; `first`: the command has `--first-seed`."""
+    numbers = [int(seed) for seed in seeds]
+    if numbers != list(range(numbers[0], numbers[0] + len(numbers))) or not (first or numbers[0] == 0):
+        return {"seeds": numbers}
+    return {"seeds": len(numbers)} | ({"first_seed": numbers[0]} if first else {})
+
+
+def axis_text(name: str, values: Sequence[Any] | Range) -> str:
+    """An axis as `--axis` takes it: every digit of its values."""
+    from d2djax.running.axes import Choice, LogUniform, Uniform
+
+    if isinstance(values, (Uniform, LogUniform)):
+        return f"{name}={'log' if isinstance(values, LogUniform) else 'uniform'}:{values.low!r}:{values.high!r}"
+    listed = values.values if isinstance(values, Choice) else values
+    return f"{name}={','.join('none' if one is None else str(one) for one in listed)}"
+
+
+def axis_name(text: str) -> str:
+    """The setting that an axis, as `--axis` takes it, is of."""
+    return text.partition("=")[0].strip().removeprefix("--").replace("-", "_")
+
+
+def _parsed(path: str) -> tuple[dict[str, Any], bool]:
+    """What is in a file of TOML or, if it begins so, of JSON; and which of them it is."""
+    if len(path) > 300:
+        raise ValueError(f"--config {path[:60]}...: no file has so long a name")
+    try:
+        # A byte order mark is what some editors begin a file with.
+        text = Path(path).expanduser().read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"--config {path}: not a TOML file: not UTF-8, {error.reason}") from error
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ValueError(f"--config {path}: {getattr(error, 'strerror', None) or error}") from error
+    is_json = text.lstrip().startswith("{")
+    try:
+        data = json.loads(text) if is_json else tomllib.loads(text)
+    except RecursionError as error:
+        raise ValueError(f"--config {path}: not a file of settings: values are nested too deep") from error
+    except ValueError as error:
+        raise ValueError(f"--config {path}: not a {'JSON' if is_json else 'TOML'} file: {error}") from error
+    return data, is_json
+
+
+def read(path: str) -> tuple[dict[str, Any], list[str]]:
+    """Reads the file of a command, one's own TOML, or the `manifest.json` of a run.
+
+    Returns:
+        Its data, unchecked, and what the user should know about it, a line each.
+
+    Raises:
+        ValueError: it cannot be read, is neither TOML nor a manifest, or says that it cannot be repeated so.
+    """
+    data, is_json = _parsed(path)
+    found = _of_manifest(path, data) if is_json else data
+    given = found.pop("given_in_python", [])
+    if given:
+        what = " and ".join(map(str, given)) if isinstance(given, list) else given
+        raise ValueError(f"{path}: {what} were given in Python; only d2djax.{found.get('command')}(...) repeats it")
+    for name, value in found.items():
+        if isinstance(value, dict):
+            raise ValueError(f"{path}: {name[:60]} is a table; settings are lines NAME = VALUE outside of tables")
+    notes = []
+    if found.pop("grown", False):
+        notes.append(f"{path}: this search grew by seeds or trials; made at once, its trials may be others")
+    for old, new in RENAMED.items():
+        if old in found:
+            if new in found:
+                raise ValueError(f"{path}: {old} is the old name of {new}; give one of them")
+            found = {new if name == old else name: value for name, value in found.items()}
+            notes.append(f"{path}: {old} is called {new} now")
+    return found, notes
+
+
+def _of_manifest(path: str, data: dict[str, Any]) -> dict[str, Any]:
+    """Settings and seeds of a run's manifest."""
+    config, seeds = data.get("config"), data.get("seeds")
+    is_list = isinstance(seeds, list) and len(seeds) > 0 and all(isinstance(one, int) for one in seeds)
+    if not isinstance(config, dict) or not isinstance(seeds, list) or not is_list or data.get("axes"):
+        raise ValueError(f"{path}: not the manifest of a run: config and seeds are expected, and no axes")
+    used = data.get("data")
+    own = used.get("name") if isinstance(used, dict) else None
+    if own not in (None, config.get("dataset")):
+        raise ValueError(
+            f"{path}: made with the data set {own!r}, given in Python; only d2djax.run(...) repeats it"
+        )
+    recipe = data.get("recipe")
+    recipe = recipe if isinstance(recipe, dict) else {}
+    file = recipe.get("file")
+    if recipe.get("policies") and not isinstance(file, str):
+        raise ValueError(f"{path}: made with a recipe, given in Python; only d2djax.run(...) repeats it")
+    return (
+        {"command": "run"}
+        | ({"recipe": file} if file else {})
+        | seed_options(seeds)
+        | {k: v for k, v in config.items() if v is not None}
+    )

@@ -1,0 +1,323 @@
+"""Results as labelled arrays: names, units and coordinates of everything that runs yield; how they are kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from d2djax.config import Config
+from d2djax.data import Dataset, Description
+from d2djax.energy import uploads
+from d2djax.storage import checksums, files, store
+
+if TYPE_CHECKING:
+    import xarray
+
+    from d2djax.policies import Candidate
+
+# name: (unit, meaning)
+_LEARNING = {
+    "accuracy": ("1", "share of held-out points that the global model classifies right"),
+    "loss": ("nat", "mean cross entropy of the global model on held-out points"),
+    "train_loss": ("nat", "mean cross entropy of the minibatches since the last evaluation"),
+    "drift": ("1", "mean distance of the local models from their average before an aggregation"),
+}
+_WORTH = {
+    "reward": ("1", "mean total reward of the devices, by the weights that they learn with"),
+    "local_reward": ("1", "mean local reward of the devices"),
+    "global_reward": ("1", "mean over the devices of the global reward of their cluster"),
+    "reference_reward": ("1", "mean total reward of the devices by the reference weights"),
+    "diverse_share": ("1", "share of devices with at least min_classes classes"),
+    "num_classes": ("1", "mean number of classes at or above the score threshold"),
+    "outage": ("1", "mean outage of the chosen links"),
+    "requested_inter": ("point", "mean points requested from outside the cluster"),
+    "over_budget": ("point", "mean points requested above the cluster's budget"),
+}
+# Kinds of stored numbers, each with a bit of `status`.
+TRAINING, GRAPH, ENERGY = 1, 2, 4
+STATUS = (
+    "0: all numbers are finite; else the sum of 1: the training diverged (NaN or infinity), "
+    "2: the network, the rewards or the policies did, 4: an energy did"
+)
+# Where a number is missing on purpose; what is not finite anywhere else is told by `status`.
+MISSING = {
+    "exchange_energy": "NaN for pooled, whose points move by no exchange",
+    **{name: "NaN in round 0, before the first minibatch" for name in ("train_loss", "drift")},
+    **{f"graph_{name}": "NaN for pooled, which has no graph" for name in _WORTH},
+    **{f"discovery_{name}": "NaN for policies that do not learn" for name in (*_WORTH, "entropy")},
+}
+ROUND = "local steps taken; 0: the first model, before training"
+_ENTROPY = {"entropy": ("nat", "mean entropy of the policies")}
+
+
+def manifest(identity: dict[str, Any], machine: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """What is kept with the results of a run: what they are of (see `identity`), machine and wall time."""
+    return identity | {
+        "machine": machine,
+        "wall_seconds": round(seconds, 1),
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+Candidates = Mapping[str, "Candidate"]
+Variable = tuple[tuple[str, ...], np.ndarray, dict[str, str]]
+
+
+def variables(
+    config: Config, candidates: Candidates, graphs: Any, learning: Any, num_parameters: int | None
+) -> dict[str, Variable]:
+    """Every variable of a batch of runs.
+
+    Args:
+        config: the validated config.
+        candidates: the policies, in their order.
+        graphs: `simulation.Graphs` with a leading run axis.
+        learning: `federated.Learning`, fields [R, M, rounds]; none for runs that did not train.
+        num_parameters: numbers in the model; none: no model is named, and uploads are left out.
+
+    Returns:
+        Dimensions, of which `run` is the first, values, and attributes of each variable, by name.
+    """
+    per_policy = ("run", "policy")
+    network, links = graphs.network, "transmitter of each device; itself where it has no link"
+    found = {
+        "position": (("run", "device", "axis"), graphs.place, "m", "place of each device at the exchange"),
+        "cluster": (("run", "device"), network.cluster, "1", "label of the reliable cluster"),
+        "exchange_state": (("run",), graphs.state, "1", "channel state in which the exchange happens"),
+        "links": ((*per_policy, "state", "device"), graphs.links, "1", links),
+        "counts_before": (("run", "device", "class"), network.counts, "point", "points before the exchange"),
+        "counts": ((*per_policy, "device", "class"), graphs.counts, "point", "points after the exchange"),
+        "exchange_energy": (per_policy, graphs.exchange_energy, "J", "energy of the exchange before training"),
+        "control_energy": (per_policy, graphs.control_energy, "J", "energy of the messages that agree on it"),
+        "points_moved": (per_policy, graphs.points_moved, "point", "points that changed their device"),
+    }
+    if num_parameters is not None:
+        number, bits = uploads(config.num_devices, num_parameters, config)
+        upload_bits = np.full(graphs.state.shape, number * bits)
+        aggregation = "of the uploads of one aggregation"
+        found["upload_energy"] = (("run",), graphs.upload_energy, "J", f"energy {aggregation}")
+        found["upload_bits"] = (("run",), upload_bits, "bit", "bits sent to the server for one aggregation")
+    if learning is not None:
+        by_class = "share of each class's held-out points that the global model classifies right"
+        found["class_accuracy"] = ((*per_policy, "round", "class"), learning.class_accuracy, "1", by_class)
+        for name, (unit, meaning) in _LEARNING.items():
+            found[name] = ((*per_policy, "round"), getattr(learning, name), unit, meaning)
+    for name, (unit, meaning) in _WORTH.items():
+        found[f"graph_{name}"] = (
+            (*per_policy, "state"),
+            graphs.worth[name],
+            unit,
+            f"{meaning}, in each state",
+        )
+    if graphs.history is not None:
+        for name, (unit, meaning) in (_WORTH | _ENTROPY).items():
+            values = getattr(graphs.history, name)
+            found[f"discovery_{name}"] = ((*per_policy, "episode"), values, unit, f"{meaning}, while they learn")
+    numbers: dict[str, Variable] = {
+        name: (dims, np.asarray(values), {"units": unit, "long_name": meaning} | _missing(name))
+        for name, (dims, values, unit, meaning) in found.items()
+    }
+    about = {"units": "1", "long_name": STATUS}
+    return {"status": (per_policy, _status(candidates, numbers, len(graphs.state)), about)} | numbers
+
+
+def _missing(name: str) -> dict[str, str]:
+    return {"missing": MISSING[name]} if name in MISSING else {}
+
+
+def kind_of(name: str) -> int:
+    """Kind of a stored number by the name of its variable: `TRAINING`, `GRAPH` or `ENERGY`."""
+    if name in _LEARNING or name == "class_accuracy":
+        return TRAINING
+    return ENERGY if name.endswith("_energy") else GRAPH
+
+
+def _is_missing(name: str, values: np.ndarray, candidates: Candidates) -> np.ndarray:
+    """Where a number is missing on purpose, see `MISSING`; bool in the shape of the values."""
+    if name not in MISSING:
+        return np.zeros(values.shape, bool)
+    if name in _LEARNING:
+        return np.isnan(values) & (np.arange(values.shape[-1]) == 0)
+    is_curve = name.startswith("discovery_")
+    lacks = np.array([not (one.learns if is_curve else one.has_graph) for one in candidates.values()])
+    return np.isnan(values) & lacks.reshape(-1, *(1,) * (values.ndim - 2))
+
+
+def _status(candidates: Candidates, numbers: dict[str, Variable], runs: int) -> np.ndarray:
+    """[run, policy] int8: which kinds of numbers of a run are not finite, see `STATUS`."""
+    status = np.zeros((runs, len(candidates)), np.int8)
+    for name, (dims, values, _) in numbers.items():
+        if values.dtype.kind != "f":
+            continue
+        bad = ~np.isfinite(values) & ~_is_missing(name, values, candidates)
+        within = tuple(place for place, dim in enumerate(dims) if dim not in ("run", "policy"))
+        bad = np.asarray(bad.any(within))
+        # What has no policy is shared by all.
+        status |= kind_of(name) * (bad if "policy" in dims else bad[:, None]).astype(np.int8)
+    return status
+
+
+def counted(dataset: xarray.Dataset, name: str) -> xarray.DataArray:
+    """A variable as it enters means, intervals, claims, pictures and objectives: NaN wherever it does not count.
+
+    That is: in runs that are not done; where `status` says that numbers of its kind, or those that they came
+    from, are not finite, in all rounds, also those before; and where a point of a sweep has no such device,
+    round or episode.
+
+    Args:
+        dataset: of `run` or `sweep`, finished or not, or a selection of it.
+        name: a variable over `run`.
+
+    Returns:
+        Float, with the dimensions of the variable; no infinity.
+    """
+    values, kind = dataset[name], kind_of(name)
+    is_number = np.isfinite(values) if values.dtype.kind == "f" else values != -1
+    if "done" in dataset:
+        is_number = is_number & (dataset["done"] > 0)
+    if "status" in dataset:
+        # No graph, no energy of its exchange and no training on it.
+        is_bad = (dataset["status"].astype(int) & (kind | GRAPH)) > 0
+        if "policy" in is_bad.dims and "policy" not in values.dims:
+            is_bad = is_bad.all("policy")
+        is_number = is_number & ~is_bad
+    return values.astype(float).where(is_number).transpose(*values.dims)
+
+
+def coordinates(
+    config: Config, candidates: Candidates, dataset: Dataset | Description
+) -> dict[str, tuple[np.ndarray, dict[str, str]]]:
+    """Values and attributes of every dimension within a run, by name; `episode` only where a policy learns."""
+    # Strings of any length: zarr keeps those of fixed length in a way that may change.
+    text = lambda names: np.array(names, dtype=object)  # noqa: E731
+    stride = config.aggregation_interval * config.evaluate_every
+    found = {
+        "policy": (text(list(candidates)), {}),
+        "round": (np.arange(0, config.num_steps + 1, stride), {"units": "local step", "long_name": ROUND}),
+        "state": (np.arange(config.num_states), {"long_name": "channel state"}),
+        "device": (np.arange(config.num_devices), {}),
+        "class": (text(dataset.class_names), {}),
+        "axis": (text(("x", "y")), {}),
+    }
+    if any(one.learns for one in candidates.values()):
+        episodes = np.arange(config.record_every, config.num_episodes + 1, config.record_every)
+        found["episode"] = (episodes, {"units": "episode"})
+    return found
+
+
+def label(
+    config: Config,
+    candidates: Candidates,
+    seeds: np.ndarray,
+    dataset: Dataset | Description,
+    graphs: Any,
+    learning: Any,
+    num_parameters: int | None,
+    about: dict[str, Any],
+) -> xarray.Dataset:
+    """Names every array of a batch of runs.
+
+    Args:
+        config: the validated config.
+        candidates: the policies, in their order.
+        seeds: [R] int, coordinates of `run`.
+        dataset: names the classes.
+        graphs: see `variables`, as the next two.
+        learning: see there.
+        num_parameters: see there.
+        about: the manifest, kept as JSON in `attrs["manifest"]`.
+
+    Returns:
+        The dataset; `round` counts local steps, `episode` counts episodes, both at the end of their stretch.
+    """
+    import xarray
+
+    named = {"run": ("run", seeds, {"long_name": "seed"})} | {
+        name: (name, values, attributes)
+        for name, (values, attributes) in coordinates(config, candidates, dataset).items()
+    }
+    attributes = {"title": f"d2djax run on {dataset.name}", "manifest": json.dumps(about, sort_keys=True)}
+    return xarray.Dataset(
+        variables(config, candidates, graphs, learning, num_parameters), coords=named, attrs=attributes
+    )
+
+
+def last_number(values: np.ndarray) -> np.ndarray:
+    """The last finite number along the last axis: points with fewer rounds than others end earlier."""
+    last = values.shape[-1] - 1 - np.argmax(np.isfinite(values)[..., ::-1], axis=-1)
+    return np.take_along_axis(values, last[..., None], axis=-1)[..., 0]
+
+
+def save(dataset: xarray.Dataset, path: str | os.PathLike[str]) -> Path:
+    """Writes a dataset as a zarr store, whole or not at all.
+
+    Args:
+        dataset: results.
+        path: folder of the store, such as `results.zarr`; an earlier store of the same kind is replaced.
+
+    Returns:
+        The path.
+
+    Raises:
+        ValueError: something else is at `path`.
+        OSError: it cannot be written; an earlier store stands as before.
+    """
+    import zarr
+
+    path = files.expand(path, "path")
+    kind = "search" if "trial" in dataset.dims else "sweep" if "done" in dataset else "run"
+    found = files.kind_of(path)
+    if found not in ("nothing", kind):
+        raise ValueError(f"{path}: {found} is here, which the results of a {kind} do not replace")
+    with files.replacing(path) as new:
+        with store.SETTINGS, zarr.config.set({"array.write_empty_chunks": True}):
+            encoding = {name: checksums.codecs() for name in dataset.variables}
+            dataset.to_zarr(new, mode="w", zarr_format=3, consolidated=False, encoding=encoding)
+        checksums.seal(new)
+    return path
+
+
+def read(path: str | os.PathLike[str]) -> xarray.Dataset:
+    """Opens a saved dataset; the dimension `method` of results before 0.2 is read as `policy`, with a warning.
+
+    All files are compared with their checksums first; values are read when they are used.
+
+    Raises:
+        FileNotFoundError: there is no store at `path`.
+        ValueError: a file of the store is missing or damaged; one line names it.
+    """
+    import xarray
+
+    path = files.expand(path, "path")
+    if not any(path.glob("zarr.json")) and not any(path.glob("*/zarr.json")):
+        raise FileNotFoundError(f"{path}: no results here; expected a zarr store that d2djax wrote")
+    found = xarray.open_zarr(path, consolidated=store.check(path), chunks=None)
+    order = {dim: np.array(places) for dim, places in json.loads(found.attrs.pop("order", "{}")).items()}
+    for name in store.OF_THE_SEAL:
+        found.attrs.pop(name, None)
+    return _renamed(found.isel(order) if order else found, path)
+
+
+def _renamed(found: xarray.Dataset, path: str | os.PathLike[str]) -> xarray.Dataset:
+    """Results of before 0.2 as they are now: `policy` was called `method`, and learning curves were those of rl."""
+    if "method" not in found.dims:
+        return found
+    warnings.warn(f"{path}: written before d2djax 0.2; its dimension 'method' is read as 'policy'", stacklevel=3)
+    about = json.loads(found.attrs.get("manifest", "{}"))
+    if "methods" in about.get("config", {}):
+        about["config"]["policies"] = about["config"].pop("methods")
+    found = found.rename(method="policy").assign_attrs(manifest=json.dumps(about, sort_keys=True))
+    learns = found["policy"] == "rl"
+    curves = {
+        name: values.where(learns).transpose(..., "policy", "episode").assign_attrs(values.attrs)
+        for name, values in found.items()
+        if str(name).startswith("discovery_")
+    }
+    return found.assign(curves)

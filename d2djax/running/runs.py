@@ -1,0 +1,506 @@
+"""Many seeds of one setting: from a config to labelled results."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from types import NoneType
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+import optax
+
+from d2djax.checks import check_count, check_flag, is_whole, shown
+from d2djax.config import GRAPH_NUMBERS, PRESETS, TRAINING_NUMBERS, Config, complete, numbers_of, stack_configs
+from d2djax.data import Dataset, Description, describe, load
+from d2djax.federated import Learning, Recipe, check_optimisers
+from d2djax.models import check_model, count_parameters
+from d2djax.network import Network, make_network
+from d2djax.points import Points, arrange, bits_per_point, check_classes, check_fits, windows_per_key
+from d2djax.policies import Candidate, candidates_of, learners_of
+from d2djax.rng import run_key
+from d2djax.running import machine, programs, results
+from d2djax.running.identity import identify
+from d2djax.running.many_runs import map_runs
+from d2djax.running.memory import check_memory
+from d2djax.running.programs import Kind, Plan, kind_of
+from d2djax.running.progress import Stage, announcer, errors, stage
+from d2djax.simulation import Graphs, Move, Sizes, exchange_and_train, find_graphs, moves, with_model
+from d2djax.validation import validate
+
+if TYPE_CHECKING:
+    import xarray
+
+
+MOST_RUNS = 2**24
+
+
+def load_dataset(config: Config) -> Dataset:
+    """Loads the data set that a validated config names; radio windows are made in the number that is needed.
+
+    Raises:
+        DataError: the data set cannot be found or read.
+    """
+    options: dict[str, Any] = {}
+    if config.dataset == "radioml":
+        options["min_snr"] = config.min_snr
+        if config.data_dir is None:
+            options["windows_per_key"] = windows_per_key(config)
+    return load(config.dataset, config.data_dir, **options)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """All that the runs of one program share.
+
+    Attributes:
+        config: the validated config; of its numbers, those that differ between runs do not count.
+        dataset: where the points come from; a description of it for runs that end with their graphs.
+        points: all points; none for runs that end with their graphs.
+        recipe: the network and its optimisers; its model is none where none is named, for such runs.
+    """
+
+    config: Config
+    dataset: Dataset | Description
+    points: Points | None
+    recipe: Recipe
+
+    @cached_property
+    def candidates(self) -> dict[str, Candidate]:
+        """The policies that are compared, by name."""
+        return candidates_of(self.config, self.recipe.policies)
+
+    @cached_property
+    def learners(self) -> dict[str, Any]:
+        """Those of one's own that learn; of their numbers, those that differ between runs do not count."""
+        return learners_of(self.recipe.policies)
+
+    @property
+    def of_graphs(self) -> tuple[Sizes, tuple]:
+        """What the programs of the graphs are compiled for, see `graphs_of`."""
+        return self.sizes, tuple(self.candidates.items())
+
+    @property
+    def of_learning(self) -> Recipe:
+        """What the programs of training are compiled for: the recipe without its policies."""
+        return replace(self.recipe, policies={}, file=None)
+
+    @cached_property
+    def sizes(self) -> Sizes:
+        """Sizes of the data and the model."""
+        shape, model = self.dataset.shape, self.recipe.model
+        return Sizes(
+            bits_per_point(shape, self.dataset.dtype), None if model is None else count_parameters(model, shape)
+        )
+
+
+def check_kinds(config: Config, data: Dataset | None, recipe: Recipe | None) -> None:
+    """Checks that the arguments that most functions share are of their kind.
+
+    Raises:
+        ValueError: one is not.
+    """
+    if not isinstance(config, Config):
+        raise ValueError(f"config must be a Config, such as Config(num_devices=10); got {shown(config)}")
+    if not isinstance(data, (Dataset, NoneType)):
+        raise ValueError(f"data must be a Dataset(x, y, class_names, name, source); got {shown(data)}")
+    if not isinstance(recipe, (Recipe, NoneType)):
+        raise ValueError(f"recipe must be a Recipe, such as Recipe(network); got {shown(recipe)}")
+
+
+def fill_in(
+    config: Config | None,
+    data: Dataset | None,
+    recipe: Recipe | None,
+    *,
+    trains: bool = True,
+    needs_model: bool = False,
+    axes: Mapping[str, Sequence[Any]] = {},
+) -> Config:
+    """The config with all that data of one's own say, after checking that what has no default is given.
+
+    The presets of a data set (points a device, network, step size) are those of Section IV-A. Data of one's own
+    have none, unless they come from `load`; an optimiser of one's own has no step size, since those suit SGD.
+
+    Args:
+        config: not validated; none: the defaults.
+        data: a data set of one's own; none: the one that the config names.
+        recipe: network and optimisers of one's own.
+        trains: whether the runs train.
+        needs_model: the size of the model counts, also without training.
+        axes: values of settings that each point has of its own.
+
+    Returns:
+        The config, with `dataset="own"` for data of one's own.
+
+    Raises:
+        ValueError: one line that names all settings that are missing, or an argument of a wrong kind.
+    """
+    config = Config() if config is None else config
+    check_kinds(config, data, recipe)
+    needed, own = [], []
+    if data is None:
+        if config.dataset == "own":
+            raise ValueError(
+                "dataset='own' stands for points that are given in Python: run(config, data=Dataset(...))"
+            )
+    else:
+        if config.data_dir is not None:
+            raise ValueError(f"data and data_dir={shown(config.data_dir)} name two data sets; give one of them")
+        own.append("data")
+        config = replace(config, dataset="own", num_classes=config.num_classes or data.num_classes)
+        if data.name not in PRESETS:
+            has_model = recipe is not None and recipe.model is not None
+            needed += ["points_per_device"] + ["model"] * (not has_model and (trains or needs_model))
+            needed += ["learning_rate"] * trains
+    if trains and recipe is not None:
+        optimisers = ["learning_rate"] * (recipe.client is not optax.sgd)
+        optimisers += ["server_learning_rate"] * (recipe.server is not None)
+        own += ["optimisers"] * bool(optimisers)
+        needed += [name for name in optimisers if name not in needed]
+    missing = [name for name in needed if any(map(_is_unset, axes.get(name, [getattr(config, name)])))]
+    if missing:
+        example = ", ".join(f"{name}={EXAMPLES[name]}" for name in missing)
+        raise ValueError(
+            f"{' and '.join(own)} of your own have no defaults for {_listed(missing)}: Config({example})"
+        )
+    # What is given for each point alone stands for itself here.
+    on_axes = {name: axes[name][0] for name in needed if name in axes and _is_unset(getattr(config, name))}
+    config = replace(config, **on_axes)
+    return config if data is None else complete(config, data.name)
+
+
+# What a message proposes for settings that have no default.
+EXAMPLES = {
+    "points_per_device": "60",
+    "model": "'mlp'",
+    "learning_rate": "0.01",
+    "server_learning_rate": "0.01",
+}
+
+
+def _is_unset(value: Any) -> bool:
+    return value is None or (isinstance(value, (int, str)) and value in (0, "auto"))
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def _reads_like(first: Config, second: Config) -> bool:
+    """Whether two configs read the same data set."""
+    of = lambda config: (config.dataset, config.data_dir, config.min_snr, windows_per_key(config))  # noqa: E731
+    return of(first) == of(second)
+
+
+def _described(config: Config, data: Dataset | None) -> Dataset | Description:
+    """What runs that end with their graphs know of their data set."""
+    if data is not None:
+        return data
+    found = describe(config.dataset)
+    if config.data_dir is None or found.num_classes == config.num_classes:
+        return found
+    # A file may hold fewer modulations; it is not read for their names.
+    return replace(found, class_names=tuple(f"class {number}" for number in range(config.num_classes)))
+
+
+def set_up(
+    config: Config | None,
+    data: Dataset | None,
+    recipe: Recipe | None,
+    like: Sequence[Setup] = (),
+    *,
+    trains: bool = True,
+    needs_model: bool = False,
+    axes: Mapping[str, Sequence[Any]] = {},
+    runs: int = 1,
+) -> Setup:
+    """Checks a config and gets the data for it, which are those of a setup in `like` if one has the same.
+
+    Runs that end with their graphs read and make no points: a graph depends on their numbers alone. `runs` are
+    those whose results will be in memory at the same time.
+
+    Raises:
+        ValueError: a setting is missing or out of its range, a class has too few points, the memory does not do, or
+            there is no device of the kind that `JAX_PLATFORMS` names.
+        DataError: the data set cannot be read.
+    """
+    config = validate(fill_in(config, data, recipe, trains=trains, needs_model=needs_model, axes=axes))
+    machine.start()
+    recipe = with_model(recipe, config)
+    shape = (describe(config.dataset) if data is None else data).shape
+    check_memory(config, shape, trains=trains, runs=runs)
+    dataset, points = _points_for(config, data, like) if trains else (_described(config, data), None)
+    check_classes(dataset, config)
+    if recipe.model is not None:
+        check_model(recipe.model, dataset.shape, config.num_classes)
+    setup = Setup(config, dataset, points, recipe)
+    if trains:
+        check_optimisers(recipe, dataset.shape)
+        check_memory(config, shape, trains=True, runs=runs, num_parameters=setup.sizes.num_parameters or 0)
+    return setup
+
+
+def _points_for(config: Config, data: Dataset | None, like: Sequence[Setup]) -> tuple[Dataset, Points]:
+    """The data set of a config and its points, those of a setup in `like` if one has the same."""
+    for one in like:
+        if (
+            isinstance(one.dataset, Dataset)
+            and one.points
+            and (data is not None or _reads_like(one.config, config))
+        ):
+            check_fits(one.dataset, config)
+            # The arrays themselves, too: each copy would take the memory of the whole data set on every device.
+            return one.dataset, one.points
+    dataset = load_dataset(config) if data is None else data
+    return dataset, arrange(dataset, config)
+
+
+def network_of(shared: None, item: dict[str, Any], static: None) -> Network:
+    """The network of one run, as `map_runs` calls it."""
+    return make_network(run_key(item["seed"]), item["config"])
+
+
+def graphs_of(shared: None, item: dict[str, Any], static: tuple[Sizes, tuple]) -> tuple[Graphs, Move]:
+    """The graphs of one run, without its network, which is there already, and what moves, for `map_runs`."""
+    sizes, candidates = static[0], dict(static[1])
+    network, learners = item["network"], item["learners"]
+    graphs = find_graphs(run_key(item["seed"]), network, item["config"], sizes, candidates, learners)
+    return replace(graphs, network=None), moves(graphs, candidates)
+
+
+def learning_of(points: Points, item: dict[str, Any], recipe: Recipe) -> Learning:
+    """The learning curves of one policy of one run, as `map_runs` calls it."""
+    return exchange_and_train(run_key(item["seed"]), item["move"], item["config"], points, recipe)
+
+
+def stack(trees: Sequence[Any]) -> Any:
+    """Trees of arrays of equal structure as one, whose arrays have a leading axis."""
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
+
+
+# Where all code begins that makes numbers of a config, seeds and data.
+TAKES_PART = (arrange, candidates_of, network_of, graphs_of, learning_of, results.variables)
+
+
+def _distinct(items: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The first of each kind of equal items, [K] int, and for every item the number of its kind, [U] int."""
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(items)]
+    rows = np.concatenate([np.ascontiguousarray(leaf.reshape(len(leaf), -1)).view(np.uint8) for leaf in leaves], 1)
+    kinds: dict[bytes, int] = {}
+    kind = np.array([kinds.setdefault(row.tobytes(), len(kinds)) for row in rows])
+    return np.unique(kind, return_index=True)[1], kind
+
+
+def _once(function: Callable, shared: Any, items: Any, static: Any, matters: Any, stage: Stage, **options) -> Any:
+    """`map_runs`, but runs in which all that `matters` is equal are computed once."""
+    first, kind = _distinct(matters)
+    with stage(len(first)) as advance:
+        few = jax.tree.map(lambda leaf: leaf[first], items)
+        found = map_runs(function, shared, few, static, advance=advance, **options)
+    return jax.tree.map(lambda leaf: leaf[kind], found)
+
+
+def _numbers(config: Config, names: Collection[str], wanted: bool) -> list[Any]:
+    """The numbers of a config that stand in `names`, or those that do not."""
+    return [jax.tree.leaves(getattr(config, name)) for name in numbers_of(config) if (name in names) == wanted]
+
+
+def result_shapes(
+    setup: Setup,
+    configs: Config,
+    learners: Mapping[str, Any],
+    trains: bool = True,
+    each: Callable[[Kind], None] = lambda kind: None,
+) -> tuple[Graphs, Learning | None]:
+    """What `compute` returns for as many runs as `configs` has, as shapes; nothing is computed or compiled.
+
+    Args:
+        setup: see `compute`, as the next three.
+        configs: see there.
+        learners: see there.
+        trains: see there.
+        each: called with the kind of each program that `compute` needs, in its order.
+    """
+    size, num_policies = len(jax.tree.leaves(configs)[0]), len(setup.candidates)
+    item: dict[str, Any] = {"seed": np.zeros(size, np.int32), "config": configs}
+
+    def rows(tree: Any, *leading: int) -> Any:
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((*leading, *leaf.shape), leaf.dtype), tree)
+
+    def result(function: Callable, shared: Any, items: Any, static: Any) -> Any:
+        kind = kind_of(function, shared, items, static)
+        each(kind)
+        return programs.result_shapes(kind)
+
+    network = result(network_of, None, item, None)
+    before = {"network": rows(network, size), "learners": learners}
+    found, moved = result(graphs_of, None, item | before, setup.of_graphs)
+    graphs = replace(found, network=network)
+    if not trains:
+        return rows(graphs, size), None
+    # A policy of a run is an item of its own.
+    move = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((size, *leaf.shape[1:]), leaf.dtype), moved)
+    learning = result(learning_of, setup.points, item | {"move": move}, setup.of_learning)
+    return rows(graphs, size), rows(learning, size, num_policies)
+
+
+def compute(
+    setup: Setup,
+    configs: Config,
+    learners: Mapping[str, Any],
+    seeds: np.ndarray,
+    stages: Callable[[str], Stage],
+    *,
+    trains: bool = True,
+    width: int | None = None,
+    announce: Callable[[str, Plan], None] = lambda name, plan: None,
+) -> tuple[Graphs, Learning | None]:
+    """Computes runs that may differ in their seeds and in all numbers of the config; all share their programs.
+
+    What is equal between runs is computed once: the network of a seed, whatever the rewards weigh, and the
+    training of devices that hold the same points, such as that of `none` under every `gamma`.
+
+    Args:
+        setup: what they share.
+        configs: the config of each, fields [U].
+        learners: policies of one's own that learn, by name, with the numbers of each run, fields [U, ...].
+        seeds: [U] int32.
+        stages: gives a stage of the work that is shown, by its name.
+        trains: they train; otherwise they end with the graphs.
+        width: runs at the same time on each device; none: chosen to fit.
+        announce: called with the name of a stage and its plan, before its first runs.
+
+    Returns:
+        Their graphs, fields [U, ...], and their learning curves, fields [U, M, ...]; none without training.
+    """
+    kinds: dict[Callable, Kind] = {}
+
+    def begin(kind: Kind) -> None:
+        kinds[kind.function] = kind
+        programs.start(kind, width)
+
+    # All programs at once, the later ones while the first runs.
+    result_shapes(setup, configs, learners, trains, each=begin)
+    numbers = partial(_numbers, configs)
+    runs = {"seed": seeds, "config": configs}
+
+    def once(name: str, function: Callable, shared: Any, items: Any, static: Any, matters: Any) -> Any:
+        options = {"kind": kinds[function], "width": width, "announce": partial(announce, name)}
+        return _once(function, shared, items, static, matters, stages(name), **options)
+
+    matters = (seeds, numbers(GRAPH_NUMBERS | TRAINING_NUMBERS, False))
+    networks = once("network", network_of, None, runs, None, matters)
+    matters = (seeds, numbers(TRAINING_NUMBERS - GRAPH_NUMBERS, False), learners)
+    before = {"network": networks, "learners": learners}
+    graphs, move = once("discovery", graphs_of, None, runs | before, setup.of_graphs, matters)
+    graphs = replace(graphs, network=networks)
+    if not trains:
+        return graphs, None
+    # One unit of training is one policy of one run: all policies of all runs share one program.
+    num_policies = len(setup.candidates)
+    move = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), move)
+    units = jax.tree.map(lambda leaf: np.repeat(leaf, num_policies, axis=0), runs) | {"move": move}
+    matters = (units["seed"], move, _numbers(units["config"], TRAINING_NUMBERS, True))
+    learning = once("training", learning_of, setup.points, units, setup.of_learning, matters)
+    return graphs, jax.tree.map(lambda leaf: leaf.reshape(-1, num_policies, *leaf.shape[1:]), learning)
+
+
+def check_seeds(seeds: int | Sequence[int]) -> np.ndarray:
+    """The numbers of the runs: 0, 1, ... of a count, or the given ones.
+
+    Raises:
+        ValueError: none is left, one repeats, or one does not fit in 31 bits.
+    """
+    if is_whole(seeds):
+        return np.arange(check_count("seeds", seeds, 1, MOST_RUNS), dtype=np.int32)
+    given: Any = seeds
+    # Texts, sets and the like have a length and items too, but are no lists of numbers.
+    is_list = isinstance(given, Sequence) and not isinstance(given, str | bytes)
+    if not is_list and not np.shape(given):
+        raise ValueError(f"seeds must be a count or a list of whole numbers; got {shown(given)}")
+    check_count("count of seeds", len(given), 1, MOST_RUNS)
+    if isinstance(given, range):
+        numbers = np.arange(given.start, given.stop, given.step)
+    else:
+        numbers = np.asarray(given) if not is_list or all(map(is_whole, given)) else np.empty(0)
+    is_right = numbers.ndim == 1 and np.issubdtype(numbers.dtype, np.integer)
+    # By sorting: for millions of seeds `np.unique` takes a minute.
+    if not is_right or np.any(np.diff(np.sort(numbers)) == 0) or numbers.min() < 0 or numbers.max() >= 2**31:
+        raise ValueError(f"seeds must be different whole numbers in [0, 2**31); got {shown(given)}")
+    return numbers.astype(np.int32)
+
+
+def check_options(width: int | None, **flags: bool) -> int | None:
+    """Checks arguments of how runs are computed, and returns the width as a number of Python.
+
+    Args:
+        width: runs at the same time on each device.
+        flags: arguments that are true or false.
+
+    Raises:
+        ValueError: one is of another kind.
+    """
+    for name, value in flags.items():
+        check_flag(name, value)
+    return None if width is None else check_count("width", width)
+
+
+def run(
+    config: Config | None = None,
+    seeds: int | Sequence[int] = 4,
+    *,
+    data: Dataset | None = None,
+    recipe: Recipe | None = None,
+    training: bool = True,
+    progress: bool = True,
+    width: int | None = None,
+) -> xarray.Dataset:
+    """Simulates a setting for several seeds: networks, graphs, exchange, federated training of each policy.
+
+    A run depends on the config, the data, the recipe and its seed alone. On a CPU, where each run is computed by
+    itself, the other seeds and the number of devices do not change a bit of it. Several runs at a time (`width`
+    above 1, and accelerators) are another program for each width, which XLA may let sum in another order: last bits
+    of numbers may then differ, and so may, rarely, a link or a point that hangs on them.
+
+    Args:
+        config: the setting; none: the defaults (RadioML made in process).
+        seeds: number of runs (seeds 0, 1, ...) or the seeds themselves.
+        data: a data set of your own; none: the one that the config names. The settings that follow from a data set
+            (points_per_device, model, learning_rate) must then be given, but for what `d2djax.load` gave.
+        recipe: `Recipe(model, client, server)`, network and optimisers of your own, whose step sizes must be given;
+            none: the network that the config names and SGD.
+        training: false: the runs end with their graphs, and no points are read or made.
+        progress: shows progress on standard error.
+        width: runs at the same time on each device, which may change last bits; none: 1 on a CPU, on an accelerator
+            as many as fit in its memory.
+
+    Returns:
+        A labelled dataset with dimensions run, policy, round, episode, state, device, class; see
+        `d2djax.running.results.label`. `attrs["manifest"]` is JSON: config, versions, devices, wall time.
+
+    Raises:
+        ValueError: a setting is missing or out of its range, or a class has too few points; one line says which.
+        DataError: the data set cannot be read.
+    """
+    started = time.perf_counter()
+    width = check_options(width, training=training, progress=progress)
+    console = errors() if progress else None
+    run_seeds = check_seeds(seeds)
+    setup = set_up(config, data, recipe, trains=training, runs=len(run_seeds))
+    dataset, config = setup.dataset, setup.config
+    if console:
+        console.print(f"data: {dataset.name}, {dataset.num_points:,} points, {dataset.source}")
+    configs = stack_configs([config] * len(run_seeds))
+    shown_stages, announce = partial(partial, stage, console), announcer(console)
+    learners = stack([setup.learners] * len(run_seeds))
+    graphs, learning = compute(
+        setup, configs, learners, run_seeds, shown_stages, trains=training, width=width, announce=announce
+    )
+    about = identify([config], run_seeds, [dataset], setup.recipe, TAKES_PART, trains=training)
+    manifest = results.manifest(about, machine.describe(), time.perf_counter() - started)
+    num_parameters = setup.sizes.num_parameters
+    return results.label(config, setup.candidates, run_seeds, dataset, graphs, learning, num_parameters, manifest)

@@ -1,0 +1,199 @@
+"""Many settings and seeds: chunks of runs that share what they can, written to a store as they are done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from rich.console import Console
+
+from d2djax.checks import is_whole, shown
+from d2djax.config import Config
+from d2djax.data import Dataset
+from d2djax.federated import Recipe
+from d2djax.running import repeat, results
+from d2djax.running.axes import Point
+from d2djax.running.chunks import Chunks, prepare
+from d2djax.running.plan import Design, lay_out_store, make_design, manifest_of
+from d2djax.running.progress import Stage, Tally, announcer, errors, live, plural
+from d2djax.running.runs import Setup, check_options
+from d2djax.storage import files, layout, locks
+
+if TYPE_CHECKING:
+    import xarray
+
+
+def _check_shard(shard: tuple[int, int] | None) -> tuple[int, int]:
+    """A shard counted from 0."""
+    if shard is None:
+        return 0, 1
+    if not isinstance(shard, Sequence) or len(shard) != 2 or not all(map(is_whole, shard)):
+        raise ValueError(f"shard must be two whole numbers, such as (1, 4); got {shown(shard)}")
+    number, count = map(int, shard)
+    if not 1 <= number <= count < 2**31:
+        raise ValueError(f"shard must be a number from 1 to the count of shards; got {number}/{count}")
+    return number - 1, count
+
+
+def sweep(
+    config: Config | None = None,
+    axes: Mapping[str, Sequence[Any]] | Sequence[Point] = {},
+    seeds: int | Sequence[int] = 4,
+    out: str | Path = "sweep",
+    *,
+    data: Dataset | None = None,
+    recipe: Recipe | None = None,
+    training: bool = True,
+    shard: tuple[int, int] | None = None,
+    progress: bool = True,
+    width: int | None = None,
+    file_text: str | None = None,
+) -> xarray.Dataset:
+    """Computes every point of a sweep for every seed, and keeps the results in `<out>/results.zarr`.
+
+    Numbers of the config are traced: all their values share one compiled program. What does not depend on an axis
+    is not computed again. Stopped at any moment, a sweep loses the chunk it was at; the same call goes on from
+    there, and the results are those of a sweep that was never stopped, to the last bit (on an accelerator, if the
+    same number of runs is computed at a time; see `d2djax.run`).
+
+    Args:
+        config: what all points have in common; none: the defaults.
+        axes: `{"gamma": [0, 0.5, 1], ...}` is a grid; a list of such points, or `random_points(...)`, is taken as
+            it is. Values of static settings are allowed, each combination of which compiles its own program.
+        seeds: number of runs of each point (seeds 0, 1, ...) or the seeds themselves.
+        out: folder of the results.
+        data: a data set of your own; none: the one that the config names.
+        recipe: network and optimisers of your own; none: the network that the config names and SGD.
+        training: false: the runs end with their graphs.
+        shard: `(i, n)`: this process computes the i-th (from 1) of n parts of the chunks; processes that share the
+            folder need nothing else of each other.
+        progress: shows progress on standard error.
+        width: runs at the same time on each device, which may change last bits; none: chosen as in `d2djax.run`.
+        file_text: what goes to `<out>/config.toml`, with which `d2djax sweep` repeats this; none: the arguments.
+
+    Returns:
+        The results as they are on disk, dimensions of the axes first, then as in `run`. `done` is 1 where a run is
+        finished; what is missing is NaN, or -1 for whole numbers.
+
+    Raises:
+        ValueError: a setting is out of its range, an axis is none, or `out` has other results; one line says which.
+        DataError: the data set cannot be read.
+        OSError: the results cannot be written; what was written stays.
+    """
+    part, width = _check_shard(shard), check_options(width, training=training, progress=progress)
+    folder = files.check_folder(out)
+    console = errors() if progress else None
+    design = make_design(config, axes, seeds, data, recipe, training)
+    wanted = lay_out_store(design, manifest_of(design), part[1])
+    path = folder / files.STORE
+    fill = partial(_fill, design, width, console if jax.process_index() == 0 else None)
+    text = file_text or _file_text(design, config or Config(), data, recipe)
+    if jax.process_index() == 0:
+        with locks.working(path.with_name(f"{path.name}.lock"), errors().print) as held:
+            fill(partial(_begin, path, wanted, part, held, text))
+    else:
+        fill(None)
+    if jax.process_count() > 1:
+        # The others wait until the first has written the last chunk.
+        multihost_utils.sync_global_devices(str(path))
+    return _asked(results.read(path), wanted)
+
+
+def _begin(path: Path, wanted: layout.Layout, part: tuple[int, int], held: locks.Locks, text: str) -> Chunks:
+    """Prepares the store, then leaves the file that repeats the sweep: before the work, as that may be stopped."""
+    chunks = prepare(path, wanted, part, held)
+    # Who asks for results that are there computes nothing, and changes nothing.
+    if chunks.left:
+        repeat.leave(path.parent, text if chunks.is_all else f"{text}{repeat.MORE_IS_HERE}")
+    return chunks
+
+
+def _file_text(design: Design, config: Config, data: Dataset | None, recipe: Recipe | None) -> str:
+    """The file of a sweep that was called from Python: axes or points, seeds, and the settings that are on none."""
+    axes = {name: values for name, (_, values) in design.axes.coordinates.items()}
+    options: dict[str, Any] = {"axis": [repeat.axis_text(name, values) for name, values in axes.items()]}
+    if "point" in design.axes.dims:
+        options = {"points": [dict(zip(axes, point, strict=True)) for point in zip(*axes.values(), strict=True)]}
+    options |= repeat.seed_options(design.seeds) | {"training": design.trains}
+    return repeat.text_of("sweep", options, config, list(axes), data=data, recipe=recipe)
+
+
+def _agree(decide: Callable[[], np.ndarray], size: int) -> np.ndarray:
+    """What the first of several processes decides, in all of them; where it fails, none goes on."""
+    if jax.process_count() == 1:
+        return decide()
+    decided, error = np.full(size, -1, np.int32), None
+    if jax.process_index() == 0:
+        try:
+            decided = decide().astype(np.int32)
+        except (ValueError, OSError) as caught:
+            error = caught
+    decided = np.asarray(multihost_utils.broadcast_one_to_all(decided))
+    if error is not None:
+        raise error
+    if (decided < 0).any():
+        raise ValueError("the first process stopped; its message says why")
+    return decided
+
+
+def stages_of(tally: Tally, setup: Setup, runs: int) -> Callable[[str], Stage]:
+    """Stages of a chunk of `runs` runs, for a tally to count and show."""
+    config = setup.config
+    units = {"training": ("steps", config.num_steps * config.num_devices)}
+    if any(one.learns for one in setup.candidates.values()):
+        units["discovery"] = ("episodes", config.num_episodes)
+    return tally.stages(runs, units)
+
+
+def _fill(design: Design, width: int | None, console: Console | None, prepare: Callable[[], Chunks] | None) -> None:
+    """Computes and writes the runs that are left; of several processes the first one has the chunks."""
+    chunks: Chunks | None = None
+
+    def opened() -> np.ndarray:
+        nonlocal chunks
+        chunks = prepare() if prepare else None
+        return chunks.sizes() if chunks else np.empty(0)
+
+    def taken() -> np.ndarray:
+        return chunks.take() if chunks else np.empty(0)
+
+    asked, num_chunks, total, num_left, most = _agree(opened, 5)
+    if console:
+        chunked = f"{plural(int(asked), 'run')} in {plural(int(num_chunks), 'chunk')}"
+        console.print(f"{chunked}; left to do here: {total:,} in {num_left:,}")
+    announce = announcer(console)
+    with live(console) as show:
+        tally = Tally(show, int(total), int(asked), "training" if design.trains else "discovery")
+        # Numbers from 1, since 0 is none.
+        while (row := _agree(taken, int(most))).any():
+            points, runs = np.divmod(row[row > 0] - 1, len(design.seeds))
+            if chunks:
+                tally.total = tally.done + len(runs) + sum(chunks.left.values())
+            found = design.compute(points, runs, partial(stages_of, tally), width, announce)
+            if chunks:
+                own = {dim: values for dim, (values, _) in design.coordinates.items()}
+                chunks.write({name: values for name, (_, values, _) in found.items()}, own)
+            tally.finish(len(runs), int((found["status"][1] > 0).any(axis=1).sum()))
+
+
+def _asked(found: xarray.Dataset, wanted: layout.Layout) -> xarray.Dataset:
+    """The part of a store that is asked for, in that order."""
+    there = {str(name): (str(one.dims[0]), one.values, {}) for name, one in found.coords.items()}
+    place = {
+        dim: layout.places(layout.labels(wanted.coordinates, dim), layout.labels(there, dim))
+        for dim in [*wanted.dims, *wanted.within()]
+    }
+    place = {dim: one for dim, one in place.items() if not np.array_equal(one, np.arange(found.sizes[dim]))}
+    found = found.isel(place) if place else found
+    values = {
+        name: (dim, one, attributes)
+        for name, (dim, one, attributes) in wanted.coordinates.items()
+        if dim in wanted.dims
+    }
+    found = found.assign_coords(values).transpose(*wanted.dims, ...)
+    return found.assign_attrs(manifest=layout.selected_manifest(found.attrs["manifest"], wanted))
