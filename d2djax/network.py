@@ -72,12 +72,13 @@ def check_network(network: Network) -> None:
     check_in_order("network.cluster", network.cluster, devices, "clusters")
 
 
-def make_network(key: Array, config: Config) -> Network:
+def make_network(key: Array, config: Config, *, counts: Array | None = None) -> Network:
     """Draws a network: places, channel states, clusters, budgets, trust, data counts and thresholds.
 
     Args:
         key: key of the run.
         config: settings of Section II.
+        counts: [N, L] int, points of each class that each device has; none: they are drawn.
 
     Returns:
         The network; equal keys and configs give equal networks.
@@ -90,7 +91,7 @@ def make_network(key: Array, config: Config) -> Network:
     position = place(key, config)
     rss = received_power(key, position, config)
     outage = outage_probability(rss, config.rate, config.noise_power)
-    counts = class_counts(key, config)
+    counts = class_counts(key, config) if counts is None else jnp.asarray(counts, jnp.int32)
     return Network(
         position=position,
         rss=rss,

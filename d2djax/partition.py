@@ -148,7 +148,12 @@ def class_counts(key: Array, config: Config) -> Array:
 
     Returns:
         `D`, [N, L] int32, points of each class; they sum to `N P`.
+
+    Raises:
+        ValueError: nothing is dealt.
     """
+    if config.partition not in PARTITIONS:
+        raise ValueError("partition='own' stands for counts that are given, such as those of points with owners")
     return PARTITIONS[config.partition](key, config)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from d2djax.checks import check_shape, check_values, is_traced
+from d2djax.checks import check_shape, check_values, is_traced, shown
 from d2djax.config import Config
 from d2djax.data.types import Dataset, Description
 from d2djax.partition import labels, most_points_asked, num_points
@@ -22,8 +23,26 @@ FEWEST_WINDOWS = 404
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
+class Owned:
+    """Points that belong to somebody: whose each is, and which places of a shuffled list are held out.
+
+    Attributes:
+        counts: `D`, [N, L] int32, training points of each class that each owner has.
+        cell: [n] int32, number of owner and class of each point; the points of the data set are sorted by it.
+        test: int32, places of the held-out points, after the points of each cell were shuffled.
+        train: int32, places of all others.
+    """
+
+    counts: Array
+    cell: Array
+    test: Array
+    train: Array
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
 class Points:
-    """All points of a data set on the accelerator, sorted by class.
+    """All points of a data set on the accelerator, sorted by class; by owner first where they have one.
 
     Attributes:
         x: [n, ...] uint8 or float32, as in the data set.
@@ -31,6 +50,7 @@ class Points:
         mean: [] float32, mean of all bytes of images; 0 for other inputs.
         deviation: [] float32, standard deviation of all bytes of images; 1 for other inputs.
         sizes: points of each class. Static.
+        owned: whose they are; none: nobody's.
     """
 
     x: Array
@@ -38,6 +58,7 @@ class Points:
     mean: Array
     deviation: Array
     sizes: tuple[int, ...] = field(metadata={"static": True})
+    owned: Owned | None = None
 
     @property
     def bits_per_point(self) -> float:
@@ -74,7 +95,68 @@ def check_fits(dataset: Dataset, config: Config) -> None:
             config.
     """
     check_classes(dataset, config)
-    check_supply(_sizes(dataset), dataset.class_names, config)
+    if dataset.owner is None:
+        check_supply(_sizes(dataset), dataset.class_names, config)
+    else:
+        check_owners(dataset, config)
+
+
+# What says who has which points where they are nobody's.
+OF_PARTITION = ("partition", "classes_per_device", "concentration", "shards_per_device", "points_per_device")
+
+
+def of_owners(config: Config, dataset: Dataset, axes: Collection[str] = ()) -> Config:
+    """A config whose devices are the owners of the points of a data set; a second call changes nothing.
+
+    `num_devices` is their number, and nothing is dealt: `partition="own"`. `points_per_device`, of which nothing
+    but bounds is computed, is what an owner has on average, rounded up.
+
+    Args:
+        config: not validated.
+        dataset: points that have owners.
+        axes: settings of which each point of a sweep has its own value.
+
+    Raises:
+        ValueError: a setting contradicts the owners, or would have no meaning.
+    """
+    sizes = cell_sizes(dataset)
+    # Ours: no paper has devices with points of their own.
+    found = {
+        "num_devices": len(sizes),
+        **{name: getattr(Config, name) for name in OF_PARTITION},
+        "partition": "own",
+        "points_per_device": int(-(-sizes.sum() // len(sizes))),
+    }
+    for name, value in found.items():
+        given = getattr(config, name)
+        if name in axes:
+            raise ValueError(f"{name} cannot be an axis where points have owners, as in {dataset.name}")
+        # Whoever leaves a setting at its default has not said it.
+        if given not in (value, getattr(Config, name)):
+            rule = f"{value}, the owners" if name == "num_devices" else "left out: points go to the owners"
+            raise ValueError(f"{name} must be {rule} of {dataset.name}; got {shown(given)}")
+    return replace(config, **found)
+
+
+def check_owners(dataset: Dataset, config: Config) -> None:
+    """Checks that the owners of points are the devices, and that there are points for training and for testing.
+
+    An owner may be left without a training point; it then weighs nothing wherever devices are averaged.
+
+    Raises:
+        ValueError: one line with the setting, the rule and what was found.
+    """
+    sizes, counts = cell_sizes(dataset), owners_counts(dataset, config)
+    if (config.num_devices, config.partition) != (len(sizes), "own"):
+        raise ValueError(
+            f"num_devices must be {len(sizes)}, the owners of {dataset.name}, and partition 'own'; "
+            f"got {config.num_devices} and {config.partition!r}"
+        )
+    for name, held_out in zip(dataset.class_names, (sizes - counts).sum(axis=0), strict=True):
+        if held_out < 1:
+            raise ValueError(f"test_fraction={config.test_fraction} leaves class {name!r} without a held-out point")
+    if counts.sum() < 1:
+        raise ValueError(f"test_fraction={config.test_fraction} leaves no owner a point for training")
 
 
 def _sizes(dataset: Dataset) -> np.ndarray:
@@ -88,7 +170,7 @@ def arrange(dataset: Dataset, config: Config) -> Points:
     Arguments and errors as of `check_fits`.
     """
     check_fits(dataset, config)
-    order = np.argsort(dataset.y, kind="stable")
+    order = np.argsort(dataset.y if dataset.owner is None else _cells(dataset), kind="stable")
     mean, deviation = _moments(dataset.x)
     return Points(
         x=jnp.asarray(dataset.x[order]),
@@ -96,7 +178,37 @@ def arrange(dataset: Dataset, config: Config) -> Points:
         mean=jnp.float32(mean),
         deviation=jnp.float32(deviation),
         sizes=tuple(int(size) for size in _sizes(dataset)),
+        owned=owned_of(dataset, config),
     )
+
+
+def _cells(dataset: Dataset) -> np.ndarray:
+    """Number of owner and class of each point, [n] int64: owner after owner, class after class."""
+    return np.asarray(dataset.owner, np.int64) * dataset.num_classes + dataset.y
+
+
+def cell_sizes(dataset: Dataset) -> np.ndarray:
+    """Points of each class that each owner has, held-out ones included, [N, L] int."""
+    owners = int(np.max(np.asarray(dataset.owner))) + 1
+    return np.bincount(_cells(dataset), minlength=owners * dataset.num_classes).reshape(owners, -1)
+
+
+def owners_counts(dataset: Dataset, config: Config) -> np.ndarray:
+    """Training points of each class that each owner has: `D`, [N, L] int32, equal in all runs."""
+    sizes = cell_sizes(dataset)
+    return (sizes - held_out_of_owners(sizes, config)).astype(np.int32)
+
+
+def owned_of(dataset: Dataset, config: Config) -> Owned | None:
+    """Whose the points of a data set are, and which places are held out; none if they are nobody's."""
+    if dataset.owner is None:
+        return None
+    sizes, counts = cell_sizes(dataset).reshape(-1), owners_counts(dataset, config)
+    cell = labels(sizes)
+    place = np.arange(len(cell)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    is_test = place < (sizes - counts.reshape(-1))[cell]
+    places = [np.flatnonzero(one).astype(np.int32) for one in (is_test, ~is_test)]
+    return Owned(*map(jnp.asarray, (counts, cell, *places)))
 
 
 def _moments(x: np.ndarray) -> tuple[float, float]:
@@ -140,6 +252,26 @@ def held_out_sizes(sizes: np.ndarray, config: Config) -> np.ndarray:
     return np.rint(np.asarray(sizes) * config.test_fraction).astype(int)
 
 
+def held_out_of_owners(sizes: np.ndarray, config: Config) -> np.ndarray:
+    """Held-out points of each class of each owner, [N, L] int: `test_fraction` of the owner's points, rounded.
+
+    Of each class an owner gives its share, rounded up or down: every so many-th point of a list sorted by class,
+    from a place on that differs between owners. So owners with few points of each class together hold out about the
+    same share of every class, and how many points a device has of a class does not depend on the seed.
+
+    Args:
+        sizes: points of each class that each owner has, [N, L] int.
+        config: `test_fraction`.
+    """
+    # Ours: natural partitions are usually split at random within an owner, which leaves the counts to chance.
+    sizes = np.asarray(sizes, np.int64)
+    size = sizes.sum(axis=1, keepdims=True)
+    held_out = np.rint(size * config.test_fraction).astype(np.int64)
+    # Multiples of the golden ratio, which lie evenly between 0 and 1 for any number of owners.
+    first = np.floor((np.arange(len(sizes)) * ((np.sqrt(5) - 1) / 2) % 1.0)[:, None] * size).astype(np.int64)
+    return np.diff((np.cumsum(sizes, axis=1) * held_out + first) // size, axis=1, prepend=0)
+
+
 def check_supply(sizes: np.ndarray, class_names: tuple[str, ...], config: Config) -> None:
     """Checks that every class has the training points that the devices may ask for.
 
@@ -162,6 +294,13 @@ def check_supply(sizes: np.ndarray, class_names: tuple[str, ...], config: Config
         raise ValueError(f"test_fraction={config.test_fraction} leaves a class without a held-out point")
 
 
+def _shuffled(key: Array, group: Array) -> Array:
+    """Numbers of points, [n] int32, in the order of their groups, which are sorted; shuffled within each."""
+    bits = jax.random.bits(at(key, Stream.SPLIT), group.shape)
+    point = jnp.arange(group.shape[0], dtype=jnp.int32)
+    return jax.lax.sort((group, bits, point), num_keys=2)[2]
+
+
 def split(key: Array, sizes: tuple[int, ...], config: Config) -> tuple[Array, Array]:
     """Shuffles each class and holds out the first `test_fraction` of it.
 
@@ -173,10 +312,7 @@ def split(key: Array, sizes: tuple[int, ...], config: Config) -> tuple[Array, Ar
     Returns:
         `(test, train)`: int32 numbers of points, each sorted by class and shuffled within a class.
     """
-    label = jnp.asarray(labels(sizes))
-    bits = jax.random.bits(at(key, Stream.SPLIT), label.shape)
-    point = jnp.arange(label.shape[0], dtype=jnp.int32)
-    _, _, shuffled = jax.lax.sort((label, bits, point), num_keys=2)
+    shuffled = _shuffled(key, jnp.asarray(labels(sizes)))
     held_out = held_out_sizes(np.array(sizes), config)
     is_test = np.concatenate([np.arange(size) < held for size, held in zip(sizes, held_out, strict=True)])
     return shuffled[np.flatnonzero(is_test)], shuffled[np.flatnonzero(~is_test)]
@@ -265,3 +401,25 @@ def assign(train: Array, counts: Array, sizes: tuple[int, ...], config: Config, 
     place = jnp.arange(total)
     dealt = train[place + jnp.cumsum(step)[:-1]]
     return dealt if places is None else jnp.where(place < jnp.sum(counts), dealt, -1)
+
+
+def deal(
+    key: Array, points: Points, counts: Array, config: Config, places: int | None = None
+) -> tuple[Array, Array]:
+    """Holds points out, and gives each device those that it trains on: its own, or what is dealt to it.
+
+    Args:
+        key: key of the run.
+        points: all points.
+        counts: `D`, [N, L] int32; those of the owners where points have one.
+        config: as of `split` and `assign`.
+        places: see `assign`.
+
+    Returns:
+        `(test, dealt)`: numbers of the held-out points and, as `assign` lists them, of the others.
+    """
+    if points.owned is not None:
+        shuffled = _shuffled(key, points.owned.cell)
+        return shuffled[points.owned.test], shuffled[points.owned.train]
+    test, spare = split(key, points.sizes, config)
+    return test, assign(spare, counts, points.sizes, config, places)

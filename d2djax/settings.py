@@ -33,7 +33,7 @@ class Config:
         data_dir: Folder of the data set; none: the usual places, or made in process (radioml). Static.
         min_snr: Lowest signal-to-noise ratio of the radio windows, dB; it has no effect on images. Static.
         policies: Policies that are compared in each run: how the devices choose their links. Static.
-        num_devices: Number of devices `N`. Static.
+        num_devices: Number of devices `N`; where points have owners, the default stands for their number. Static.
         num_classes: Number of classes `L`; 0: those of the data set. Static.
         num_states: Number of channel states `S`. Static.
         field_size: Side of the square field, m.
@@ -54,13 +54,14 @@ class Config:
         num_sensitive_classes: Number of classes that are trusted with `sensitive_trust_probability`, drawn per run.
         sensitive_trust_probability: Probability that a device trusts another with a sensitive class.
         partition: How points are dealt: some classes to each device (the paper), shares of each class drawn from a
-            Dirichlet distribution, shards of a list sorted by class, or i.i.d. Static.
+            Dirichlet distribution, shards of a list sorted by class, or i.i.d.; own: points have owners, or a
+            network of your own has counts, which is filled in. Static.
         classes_per_device: Classes that each device starts with, in partition k_classes. Static.
         concentration: Parameter `alpha` of partition dirichlet; the smaller, the fewer classes a device has.
         shards_per_device: Shards that each device starts with, in partition shards. Static.
         points_per_device: Data points that a device starts with, in partition dirichlet on average; 0: as many as
-            in the paper. Static.
-        test_fraction: Share of each class that is held out for testing. Static.
+            in the paper, or as the owners have. Static.
+        test_fraction: Share of each class, or of the points of each owner, that is held out for testing. Static.
         threshold: Threshold `c_i[l]`: data points that a device needs of each class, the same for all.
         min_classes: Number of classes `L-hat` that every device should hold.
         score_fraction: Share of the threshold that counts in the score f; none: `1 - alpha_D`.
@@ -127,7 +128,7 @@ class Config:
     num_sensitive_classes: int = leaf(0, "0 or more")
     sensitive_trust_probability: float = leaf(0.2, "in [0, 1]")
 
-    partition: Literal["k_classes", "dirichlet", "shards", "iid"] = static("k_classes")
+    partition: Literal["k_classes", "dirichlet", "shards", "iid", "own"] = static("k_classes")
     classes_per_device: int = static(4, "at least 1")
     concentration: float = leaf(0.5, "positive")
     shards_per_device: int = static(2, "at least 1")

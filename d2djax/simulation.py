@@ -20,7 +20,7 @@ from d2djax.federated import Learning, Recipe, train
 from d2djax.models import count_parameters, make_model
 from d2djax.network import Network, make_network
 from d2djax.partition import num_points
-from d2djax.points import Points, assign, split
+from d2djax.points import Points, deal
 from d2djax.policies import Candidate, candidates_of, learners_of
 from d2djax.policy import sample
 from d2djax.rng import Stream, at, uniform_integer
@@ -173,7 +173,8 @@ class Sizes:
 
 def sizes_of(points: Points, recipe: Recipe) -> Sizes:
     """The sizes of a data set and a recipe."""
-    return Sizes(points.bits_per_point, count_parameters(recipe.model, points.x.shape[1:]))
+    places = None if points.owned is None else points.owned.train.shape[0]
+    return Sizes(points.bits_per_point, count_parameters(recipe.model, points.x.shape[1:]), places)
 
 
 def find_graphs(
@@ -275,11 +276,11 @@ def exchange_and_train(
     Returns:
         The learning curves.
     """
-    test, spare = split(key, points.sizes, config)
-    dealt = assign(spare, move.counts, points.sizes, config, places)
+    test, dealt = deal(key, points, move.counts, config, places)
     holding = transfer(dealt, move.counts, move.links, move.received)
     if (is_pooled := move.is_pooled) is not None:
-        anew = pool(key, dealt, config.num_devices, is_full=places is None)
+        is_given = places is not None or points.owned is not None
+        anew = pool(key, dealt, config.num_devices, is_full=not is_given)
         holding = jax.tree.map(lambda new, old: jnp.where(is_pooled, new, old), anew, holding)
     return train(key, recipe, points, test, holding, config)
 
@@ -308,7 +309,8 @@ def simulate(key: Array, config: Config, points: Points, recipe: Recipe | None =
         The result.
     """
     recipe = with_model(recipe, config)
-    candidates, network = candidates_of(config, recipe.policies), make_network(key, config)
+    counts = None if points.owned is None else points.owned.counts
+    candidates, network = candidates_of(config, recipe.policies), make_network(key, config, counts=counts)
     graphs = find_graphs(key, network, config, sizes_of(points, recipe), candidates, learners_of(recipe.policies))
     one_policy = lambda move: exchange_and_train(key, move, config, points, recipe)  # noqa: E731
     return Result(graphs, jax.lax.map(one_policy, moves(graphs, candidates)))

@@ -29,6 +29,8 @@ class Description:
         shape: shape of a point.
         dtype: kind of its numbers.
         source: where the points would come from, for people.
+        owner: nobody.
+        file: none.
     """
 
     name: str
@@ -36,6 +38,8 @@ class Description:
     shape: tuple[int, ...]
     dtype: np.dtype
     source: str = "not read: nothing is trained"
+    owner: None = None
+    file: None = None
 
     @property
     def num_classes(self) -> int:
@@ -64,6 +68,9 @@ class Dataset:
         class_names: `L` names, in label order.
         name: the name that `d2djax.data.load` was called with, or any other.
         source: where the points come from, for people (a folder, or how they were made).
+        owner: [n] int32, the device that each point belongs to (a writer, a user, a site), all of 0..N-1; whole
+            numbers of any kind. None: points belong to nobody, and are dealt to the devices by `config.partition`.
+        file: the file that all of this was read from, see `d2djax.data.read`; none for data of another kind.
 
     Raises:
         DataError: one line with the field, the rule, and the first value that breaks it.
@@ -74,6 +81,8 @@ class Dataset:
     class_names: tuple[str, ...]
     name: str
     source: str
+    owner: np.ndarray | None = None
+    file: str | None = None
 
     def __post_init__(self) -> None:
         """Checks the fields, and makes them what the attributes say."""
@@ -89,6 +98,8 @@ class Dataset:
             raise _error(
                 self, f"x and y must have one entry a point; got {len(self.x)} points and {len(self.y)} labels"
             )
+        if self.owner is not None:
+            object.__setattr__(self, "owner", _owners(self, _array(self, "owner", self.owner)))
 
     @property
     def num_classes(self) -> int:
@@ -144,7 +155,8 @@ def _array(data: Dataset, field: str, given: Any) -> np.ndarray:
         return array.astype(np.float32)  # bfloat16 and its kind
     odd = [entry for entry in np.asarray(given, object).flat if not isinstance(entry, Real)]
     found = f"{shown(odd[0])} in it" if odd else str(array.dtype)
-    hint = "; np.unique(y, return_inverse=True) numbers names" if field == "y" and array.dtype.kind in "UT" else ""
+    is_text = field != "x" and array.dtype.kind in "UT"
+    hint = f"; np.unique({field}, return_inverse=True) numbers names" if is_text else ""
     raise _error(data, f"{field} must be numbers; got {found}{hint}")
 
 
@@ -180,15 +192,36 @@ def _points(data: Dataset, x: np.ndarray) -> np.ndarray:
     return single
 
 
+def _whole(data: Dataset, field: str, values: np.ndarray, of: str) -> np.ndarray:
+    """Whole numbers, one a point; a column is a list."""
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.ndim != 1:
+        raise _error(data, f"{field} must be [n], {of} of each point; got shape {list(values.shape)}")
+    if values.dtype.kind == "c":
+        raise _error(data, f"{field} must be whole numbers; got {values.dtype}")
+    if values.dtype.kind == "f":
+        _refuse(data, field, values, values != np.rint(values), "whole numbers")
+    return values
+
+
 def _labels(data: Dataset, y: np.ndarray) -> np.ndarray:
-    if y.ndim == 2 and y.shape[1] == 1:
-        y = y[:, 0]
-    if y.ndim != 1:
-        raise _error(data, f"y must be [n], the class of each point; got shape {list(y.shape)}")
-    if y.dtype.kind == "c":
-        raise _error(data, f"y must be whole numbers; got {y.dtype}")
-    if y.dtype.kind == "f":
-        _refuse(data, "y", y, y != np.rint(y), "whole numbers")
-    last = data.num_classes - 1
+    y, last = _whole(data, "y", y, "the class"), data.num_classes - 1
     _refuse(data, "y", y, (y < 0) | (y > last), f"labels in 0..{last}, one for each of class_names")
     return y.astype(np.int32, copy=False)
+
+
+def _owners(data: Dataset, owner: np.ndarray) -> np.ndarray:
+    owner = _whole(data, "owner", owner, "the device")
+    if len(owner) != len(data.y):
+        raise _error(data, f"owner must have one entry a point; got {len(data.y)} points and {len(owner)} owners")
+    _refuse(data, "owner", owner, owner < 0, "numbers of devices, 0 or more")
+    there = np.unique(owner)
+    missing = np.flatnonzero(there != np.arange(len(there)))
+    if missing.size:
+        raise _error(
+            data,
+            f"owner must number the devices from 0 without a gap; nobody has {missing[0]} and "
+            f"{int(there[-1])} is the largest; np.unique(owner, return_inverse=True) numbers them",
+        )
+    return owner.astype(np.int32, copy=False)

@@ -26,7 +26,7 @@ from d2djax.running.fingerprint import PACKAGE, Survey, fingerprint
 
 # Told beside an identity, without being part of it. The commit is one of them: the fingerprints of the code say
 # whether anything that takes part differs, where a commit may also change a text or a test.
-BESIDE = ("commit", "machine", "wall_seconds", "finished", "data.source", "recipe.file")
+BESIDE = ("commit", "machine", "wall_seconds", "finished", "data.source", "data.file", "recipe.file")
 _VERSIONS = ("d2djax", "jax", "jaxlib", "flax", "optax")
 # Settings of JAX that change numbers. How keys are made, and the partitionable generator, are fixed in `rng` and
 # `program` instead.
@@ -46,6 +46,7 @@ _TRAINING = frozenset(
 _READ_IF: dict[str, Callable[[Config], bool]] = {
     "min_snr": lambda config: config.dataset == "radioml",
     "classes_per_device": lambda config: config.partition == "k_classes",
+    "points_per_device": lambda config: config.partition != "own",
     "concentration": lambda config: config.partition == "dirichlet",
     "shards_per_device": lambda config: config.partition == "shards",
     "mobility_step": lambda config: config.channel_model == "mobility",
@@ -67,7 +68,9 @@ def settings_of(configs: Sequence[Config], recipe: Any, trains: bool) -> dict[st
     found = dataclasses.asdict(configs[0])
     read = {name for name in found if any(_READ_IF.get(name, lambda config: True)(config) for config in configs)}
     if not trains:
-        read -= _TRAINING
+        # What owners of points hold out is not among what they exchange.
+        has_owners = any(config.partition == "own" for config in configs)
+        read -= _TRAINING - ({"test_fraction"} if has_owners else set())
     if recipe.server is None:
         read -= {"server_learning_rate"}
     if getattr(recipe.model, "__module__", "").partition(".")[0] != PACKAGE:
@@ -145,10 +148,15 @@ def _recipe(recipe: Any, shape: Sequence[int], axes: Collection[str]) -> dict[st
 
 
 def digest(datasets: Iterable[Any]) -> str:
-    """Digest of all points and labels of some data sets: 32 hexadecimal digits."""
+    """Digest of all points, labels and owners of some data sets: 32 hexadecimal digits."""
+    return _digest(array for one in datasets for array in (one.x, one.y, one.owner))
+
+
+def _digest(arrays: Iterable[np.ndarray | None]) -> str:
     found = hashlib.blake2b(digest_size=16)
-    for one in datasets:
-        for array in (np.ascontiguousarray(one.x), np.ascontiguousarray(one.y)):
+    for one in arrays:
+        if one is not None:
+            array = np.ascontiguousarray(one)
             found.update(f"{array.dtype} {array.shape}".encode())
             found.update(array.data)
     return found.hexdigest()
@@ -159,7 +167,12 @@ def _data(datasets: Sequence[Any], trains: bool) -> dict[str, Any]:
     first = datasets[0]
     about = {"name": first.name, "source": first.source, "class_names": list(first.class_names)}
     about |= {"shape": list(first.shape), "dtype": str(first.dtype)}
-    # A graph depends on the sizes of the classes alone, which the settings fix; its energy on the bits of a point.
+    if first.file is not None:
+        about["file"] = first.file
+    # A graph depends on how many points of each class the devices have, which the settings fix, or the owners; its
+    # energy on the bits of a point.
+    if first.owner is not None:
+        about |= {"owners": _digest((first.y, first.owner))}
     return about | {"points": len(first.y), "digest": digest(datasets)} if trains else about
 
 

@@ -19,7 +19,18 @@ from d2djax.data import Dataset, Description, describe, load
 from d2djax.federated import Learning, Recipe, check_optimisers
 from d2djax.models import check_model, count_parameters
 from d2djax.network import Network, make_network
-from d2djax.points import Points, arrange, bits_per_point, check_classes, check_fits, windows_per_key
+from d2djax.points import (
+    Points,
+    arrange,
+    bits_per_point,
+    check_classes,
+    check_fits,
+    check_owners,
+    of_owners,
+    owned_of,
+    owners_counts,
+    windows_per_key,
+)
 from d2djax.policies import Candidate, candidates_of, learners_of
 from d2djax.rng import run_key
 from d2djax.running import machine, programs, results
@@ -91,10 +102,17 @@ class Setup:
     @cached_property
     def sizes(self) -> Sizes:
         """Sizes of the data and the model."""
-        shape, model = self.dataset.shape, self.recipe.model
+        shape, model, counts = self.dataset.shape, self.recipe.model, self.counts
         return Sizes(
-            bits_per_point(shape, self.dataset.dtype), None if model is None else count_parameters(model, shape)
+            bits_per_point(shape, self.dataset.dtype),
+            None if model is None else count_parameters(model, shape),
+            None if counts is None else int(counts.sum()),
         )
+
+    @cached_property
+    def counts(self) -> np.ndarray | None:
+        """Points of each class that each device has in all runs, [N, L] int32, where points have owners."""
+        return None if self.dataset.owner is None else owners_counts(self.dataset, self.config)
 
 
 def check_kinds(config: Config, data: Dataset | None, recipe: Recipe | None) -> None:
@@ -152,9 +170,14 @@ def fill_in(
             raise ValueError(f"data and data_dir={shown(config.data_dir)} name two data sets; give one of them")
         own.append("data")
         config = replace(config, dataset="own", num_classes=config.num_classes or data.num_classes)
+        if data.owner is not None:
+            config = of_owners(config, data, axes)
+        elif config.partition == "own":
+            raise ValueError(f"partition='own' stands for points that have owners; {data.name} has none")
         if data.name not in PRESETS:
             has_model = recipe is not None and recipe.model is not None
-            needed += ["points_per_device"] + ["model"] * (not has_model and (trains or needs_model))
+            needed += ["points_per_device"] * (data.owner is None)
+            needed += ["model"] * (not has_model and (trains or needs_model))
             needed += ["learning_rate"] * trains
     if trains and recipe is not None:
         optimisers = ["learning_rate"] * (recipe.client is not optax.sgd)
@@ -235,6 +258,8 @@ def set_up(
     check_memory(config, shape, trains=trains, runs=runs)
     dataset, points = _points_for(config, data, like) if trains else (_described(config, data), None)
     check_classes(dataset, config)
+    if dataset.owner is not None:
+        check_owners(dataset, config)
     if recipe.model is not None:
         check_model(recipe.model, dataset.shape, config.num_classes)
     setup = Setup(config, dataset, points, recipe)
@@ -254,14 +279,14 @@ def _points_for(config: Config, data: Dataset | None, like: Sequence[Setup]) -> 
         ):
             check_fits(one.dataset, config)
             # The arrays themselves, too: each copy would take the memory of the whole data set on every device.
-            return one.dataset, one.points
+            return one.dataset, replace(one.points, owned=owned_of(one.dataset, config))
     dataset = load_dataset(config) if data is None else data
     return dataset, arrange(dataset, config)
 
 
-def network_of(shared: None, item: dict[str, Any], static: None) -> Network:
-    """The network of one run, as `map_runs` calls it."""
-    return make_network(run_key(item["seed"]), item["config"])
+def network_of(shared: jax.Array | None, item: dict[str, Any], static: None) -> Network:
+    """The network of one run, as `map_runs` calls it; `shared` are the counts where points have owners."""
+    return make_network(run_key(item["seed"]), item["config"], counts=shared)
 
 
 def graphs_of(shared: None, item: dict[str, Any], static: tuple[Sizes, tuple]) -> tuple[Graphs, Move]:
@@ -336,7 +361,7 @@ def result_shapes(
         each(kind)
         return programs.result_shapes(kind)
 
-    network = result(network_of, None, item, None)
+    network = result(network_of, setup.counts, item, None)
     before = {"network": rows(network, size), "learners": learners}
     found, moved = result(graphs_of, None, item | before, setup.of_graphs)
     graphs = replace(found, network=network)
@@ -393,7 +418,7 @@ def compute(
         return _once(function, shared, items, static, matters, stages(name), **options)
 
     matters = (seeds, numbers(GRAPH_NUMBERS | TRAINING_NUMBERS, False))
-    networks = once("network", network_of, None, runs, None, matters)
+    networks = once("network", network_of, setup.counts, runs, None, matters)
     matters = (seeds, numbers(TRAINING_NUMBERS - GRAPH_NUMBERS, False), learners)
     before = {"network": networks, "learners": learners}
     graphs, move = once("discovery", graphs_of, None, runs | before, setup.of_graphs, matters)
