@@ -167,10 +167,13 @@ def learn(rule: Any, key: Array, network: Network, config: Config) -> Learned:
         carry, outcomes = jax.lax.scan(episode, carry, (drawn, uniform, rule_keys))
         # For the same reason: the sums over the devices of all these episodes together.
         curves = jax.vmap(lambda outcome, links: summarise(outcome, links, network, config))(*outcomes)
+        # A device whose weights are all 0 draws number N, which is none, see `policy.sample`: no curve hides that.
+        is_drawn = jnp.all(outcomes[1] < num_devices)
+        curves = jax.tree.map(lambda values: jnp.where(is_drawn, jnp.mean(values), jnp.nan), curves)
         weight = rule.weights(rule_keys[-1], *carry)
         probability = weight / jnp.sum(weight, axis=-1, keepdims=True)
         entropy = jnp.mean(jnp.sum(jax.scipy.special.entr(probability), axis=-1))
-        return carry, History(**jax.tree.map(jnp.mean, curves), entropy=entropy)
+        return carry, History(**curves, entropy=entropy)
 
     memory = rule.init(at(key, Stream.RULE), known_of(scene, rule.information), config)
     firsts = jnp.arange(0, config.num_episodes, config.record_every)

@@ -22,6 +22,7 @@ from d2djax.network import Network, make_network
 from d2djax.partition import num_points
 from d2djax.points import Points, deal
 from d2djax.policies import Candidate, candidates_of, learners_of
+from d2djax.policies.own import OwnPolicy
 from d2djax.policy import sample
 from d2djax.rng import Stream, at, uniform_integer
 from d2djax.transfer import floor_points, pool, transfer, whole_points
@@ -91,7 +92,7 @@ def _deployed(key: Array, policy: Any, found: Learned, config: Config) -> Array:
 
 
 def _graph_of(
-    key: Array, network: Network, candidate: Candidate, learner: Any, config: Config
+    key: Array, network: Network, candidate: Candidate, learner: OwnPolicy | None, config: Config
 ) -> tuple[Array, History | None]:
     """The graph of one policy in each state, [S, N] int32, and the learning curves of one that learns."""
     if not candidate.learns:
@@ -201,7 +202,9 @@ def find_graphs(
     scene, num_parameters = set_scene(network, config), sizes.num_parameters
     state = uniform_integer(at(key, Stream.DEPLOYMENT), (), config.num_states)
     place = places(key, network.position, config)[state]
-    found = [_graph_of(key, network, one, learners.get(name), config) for name, one in candidates.items()]
+    sizes_of_graphs = (config.num_states, config.num_devices)
+    own = {name: OwnPolicy(name, one, sizes_of_graphs) for name, one in learners.items()}
+    found = [_graph_of(key, network, one, own.get(name), config) for name, one in candidates.items()]
 
     def of_policy(links: Array) -> tuple[_Moved, dict[str, Array]]:
         moved = _exchange(key, scene, place, links[state], state, sizes.bits_per_point, config)

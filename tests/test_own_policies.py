@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from own_ideas import UCB, EpsilonGreedy, NeuralSoftmax, ring
+from own_ideas import recipe as RECIPE  # noqa: N812
 
 import d2djax
 from d2djax import check_policy, per_device
@@ -19,8 +21,9 @@ from d2djax.information import feedback_of, known_of
 from d2djax.policies import learners_of
 from d2djax.policies.check import SMALL
 from d2djax.rng import Stream, at, run_key
-from d2djax.running import programs
+from d2djax.running import plan, programs, results
 from d2djax.searching import searches
+from d2djax.storage import store
 
 
 def policy_class(**parts):
@@ -193,43 +196,16 @@ def test_numbers_that_are_lost_after_many_episodes_are_found(checked):
     assert checked(kind(), 1000) == ["weights must be numbers; some are NaN after 1,000 episodes"]
 
 
-def test_sound_policies_have_no_faults():
-    assert check_policy(Mean()) == []
-    assert check_policy(per_device(OneDevice())) == []
+@pytest.mark.parametrize(
+    "policy",
+    [Mean(), per_device(OneDevice()), EpsilonGreedy(), NeuralSoftmax()],
+    ids=lambda one: type(one).__name__,
+)
+def test_sound_policies_have_no_faults(checked, policy):
+    assert checked(policy) == []
 
 
 # --- in runs, sweeps and searches ---
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class UCB:
-    """Upper confidence bound of each link (Auer and others, 2002), as a user would write it."""
-
-    width: float = 2.0
-    information = "own"
-
-    def init(self, key, known, config):
-        return jnp.zeros((2, known.num_states, known.num_devices, known.num_devices))
-
-    def weights(self, key, memory, state):
-        total, tries = memory[:, state]
-        seen = jnp.log1p(tries.sum(-1, keepdims=True))
-        bound = jnp.where(tries > 0, total / tries + self.width * jnp.sqrt(seen / tries), jnp.inf)
-        return jnp.asarray(bound == bound.max(-1, keepdims=True), jnp.float32)
-
-    def update(self, memory, state, links, feedback):
-        earned = jnp.stack([feedback.reward, jnp.ones_like(feedback.reward)])
-        return memory.at[:, state, jnp.arange(links.size), links].add(earned)
-
-
-def ring(key, network, config):
-    """Every device takes its points from the next one."""
-    num_states, num_devices, _ = network.outage.shape
-    return jnp.broadcast_to((jnp.arange(num_devices, dtype=jnp.int32) + 1) % num_devices, (num_states, num_devices))
-
-
-RECIPE = d2djax.Recipe(policies={"ucb": UCB(1.0), "ring": ring})
 
 
 @pytest.fixture(scope="module")
@@ -248,16 +224,31 @@ def found(two, options):
 
 
 def test_own_policies_stand_beside_those_of_the_package(found, two):
-    assert found["policy"].values.tolist() == ["uniform", "rl", "ucb", "ring"]
+    assert found["policy"].values.tolist() == ["uniform", "rl", "ucb", "greedy", "neural", "ring"]
     assert (found["status"] == 0).all()
     np.testing.assert_array_equal(found["links"].sel(policy="ring")[0, 0], [1, 2, 3, 4, 5, 0])
     learns = found["discovery_reward"].notnull().all(["run", "episode"])
-    assert learns.values.tolist() == [False, True, True, False]
+    assert learns.values.tolist() == [False, True, True, True, True, False]
     # In discovery as often as rl, and once for the exchange.
     messages = found["control_energy"].mean("run")
     assert messages.sel(policy="ucb") == messages.sel(policy="rl")
     ratio = messages.sel(policy="ucb") / messages.sel(policy="ring")
     assert ratio.item() == pytest.approx(1 + two.num_episodes, rel=1e-5)
+
+
+def test_own_policies_learn(found, two, options):
+    entropy = found["discovery_entropy"]
+    # With one best link of six, and a tenth of the weight for all of them.
+    share = np.array([0.9 + 0.1 / 6, *[0.1 / 6] * 5])
+    np.testing.assert_allclose(entropy.sel(policy="greedy").min(), -np.sum(share * np.log(share)), rtol=1e-5)
+    # UCB1 asks for each link once before any twice, and then for one at a time, but for ties.
+    assert (entropy.sel(policy="ucb")[:, -1] < 0.3).all()
+    # The network whose steps are 0 stays as it began; the programs are the same.
+    before = programs.num_compiled()
+    recipe = d2djax.Recipe(policies={**RECIPE.policies, "neural": NeuralSoftmax(0.0)})
+    still = d2djax.run(two, 2, recipe=recipe, **options)["discovery_entropy"]
+    assert (still.sel(policy="neural") != entropy.sel(policy="neural")).all() and programs.num_compiled() == before
+    np.testing.assert_array_equal(still.drop_sel(policy="neural"), entropy.drop_sel(policy="neural"))
 
 
 def test_own_policies_change_nothing_for_the_others(found, two, options):
@@ -300,6 +291,18 @@ def test_ucb_is_the_plain_loop(network, tiny_config):
     np.testing.assert_allclose(got.history.reward, rewards, rtol=1e-5)
 
 
+def test_learning_curve_of_a_run_is_that_of_the_plain_loop(found, tiny_networks, two):
+    for seed in (0, 1):
+        network = jax.tree.map(lambda leaf, seed=seed: leaf[seed], tiny_networks)
+        total, tries, rewards = plain_loop(network, run_key(seed), complete(d2djax.validate(two)), 1.0)
+        ucb = found.sel(policy="ucb", run=seed)
+        np.testing.assert_allclose(ucb["discovery_reward"], rewards, rtol=1e-5)
+        # The graph is the mode of the weights of a state, the first of several that are equal.
+        log, tried = np.log1p(tries.sum(-1, keepdims=True)), np.maximum(tries, 1)
+        bound = np.where(tries > 0, total / tried + np.sqrt(log / tried), np.inf)
+        np.testing.assert_array_equal(ucb["links"], bound.argmax(-1))
+
+
 @pytest.fixture(scope="module")
 def swept(two, tmp_path_factory, options):
     axes, out = {"ucb.width": [0.5, 1, 4], "gamma": [0.0, two.gamma]}, tmp_path_factory.mktemp("swept")
@@ -323,6 +326,26 @@ def test_another_number_compiles_nothing(swept, found):
     assert swept[3] == 0
 
 
+def test_a_stopped_sweep_with_own_policies_goes_on(swept, two, tmp_path, options, monkeypatch):
+    _, axes, whole, _ = swept
+    monkeypatch.setattr(plan, "_most_runs", lambda *_: 4)
+    write, written = store.Store.write, []
+
+    def stop(self, region, *arguments):
+        if written:
+            raise KeyboardInterrupt
+        written.append(region)
+        write(self, region, *arguments)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(store.Store, "write", stop)
+        d2djax.sweep(two, axes, 2, tmp_path, recipe=RECIPE, **options)
+    assert 0 < results.read(tmp_path / "results.zarr")["done"].sum() < 12
+    again = d2djax.sweep(two, axes, 2, tmp_path, recipe=RECIPE, **options)
+    for name in again.data_vars:
+        np.testing.assert_array_equal(again[name], whole[name], err_msg=str(name))
+
+
 def test_a_sweep_with_own_policies_grows_and_knows_its_code(swept, two, options):
     out, axes, _, _ = swept
     grown = d2djax.sweep(two, axes | {"ucb.width": [0.5, 1, 2, 4]}, 2, out, recipe=RECIPE, **options)
@@ -331,7 +354,7 @@ def test_a_sweep_with_own_policies_grows_and_knows_its_code(swept, two, options)
     changed = policy_like(
         UCB, weights=lambda self, key, memory, state: UCB.weights(self, key, memory, state) + 1e-3
     )
-    recipe = d2djax.Recipe(policies={"ucb": changed(1.0), "ring": ring})
+    recipe = d2djax.Recipe(policies={**RECIPE.policies, "ucb": changed(1.0)})
     with pytest.raises(ValueError, match=r"results of another sweep are here \(recipe.policies.ucb"):
         d2djax.sweep(two, axes, 2, out, recipe=recipe, **options)
 
@@ -408,3 +431,59 @@ def test_numbers_of_32_bits_stay_what_they_are():
 def test_no_policy_at_all_is_refused(two, options):
     with pytest.raises(ValueError, match="policies must be at least one policy"):
         d2djax.run(replace(two, policies=()), 1, **options)
+
+
+# --- what is wrong with code from outside is told before it compiles ---
+
+
+@pytest.fixture(scope="module")
+def refused(two, options):
+    """`refused(rule)`: the line that a run says of a policy or function."""
+
+    def refuse(rule):
+        with pytest.raises(ValueError, match="policies") as caught:
+            d2djax.run(replace(two, policies=()), 1, recipe=d2djax.Recipe(policies={"mine": rule}), **options)
+        assert "\n" not in str(caught.value)
+        return str(caught.value)
+
+    return refuse
+
+
+WRONG_CODE = {
+    "weights [N]": (
+        policy_class(weights=wrong("weights", lambda weight: weight[0]))(),
+        ".weights must be [N, N] = [6, 6]; got [6]",
+    ),
+    "no weights": (
+        policy_class(weights=wrong("weights", lambda weight: None))(),
+        ".weights must be [N, N] = [6, 6]; got None",
+    ),
+    "memory": (
+        policy_class(update=wrong("update", lambda memory: memory | {"sum": memory["sum"][0]}))(),
+        ".update must keep the shape and type of every part of the memory; ['sum'] float32[3, 6, 6] becomes",
+    ),
+    "best": (
+        policy_class(best=lambda self, memory: jnp.zeros(6, int))(),
+        ".best must give links, whole numbers [S, N] = [3, 6]; got int32[6]",
+    ),
+    "error": (
+        policy_class(init=lambda self, key, known, config: known.nothing)(),
+        ".init: AttributeError: 'nothing' is not told",
+    ),
+    "arguments": (lambda key: None, ": TypeError: <lambda>() takes 1 positional argument but 3 were given"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_CODE)
+def test_wrong_code_is_told_in_one_line(refused, name):
+    rule, message = WRONG_CODE[name]
+    line = refused(rule)
+    assert line.startswith("policies['mine']") and message in line, line
+
+
+def test_weights_that_are_none_show_in_the_results(two, options):
+    less = policy_like(EpsilonGreedy, weights=lambda self, *given: EpsilonGreedy.weights(self, *given) - 0.5)
+    recipe = d2djax.Recipe(policies={"less": less(), "ring": ring})
+    found = d2djax.run(replace(two, policies=()), 1, recipe=recipe, **options)
+    assert found["status"].values.tolist() == [[2, 0]]
+    assert found["discovery_reward"].isnull().all()

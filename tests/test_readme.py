@@ -33,3 +33,12 @@ def test_quickstart_runs(tmp_path, monkeypatch):
     for block in blocks:
         exec(compile(block, str(README), "exec"), names)
     assert (tmp_path / "graph.png").stat().st_size > 0
+
+
+def test_policy_of_ones_own_is_the_one_that_is_tested_and_has_15_lines():
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    (block,) = (block for block in blocks if "class UCB" in block)
+    tested = (README.parent / "tests" / "own_ideas.py").read_text()
+    policy = tested[tested.index("@jax.tree_util") : tested.index("\n\n\n", tested.index("class UCB"))]
+    assert policy in block
+    assert len([line for line in policy.splitlines() if line.strip()]) == 15

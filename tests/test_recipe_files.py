@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -114,6 +115,39 @@ def test_a_sweep_of_a_recipe_is_repeated_from_its_file(mine, tmp_path, capsys):
         commands.main(["sweep", "--config", str(first / "config.toml"), "--out", str(first)])
     assert caught.value.code == 2
     assert "results of another sweep are here (recipe.policies.noisy.hash" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("wrong_ucb", "policies['ucb'].weights: TracerBoolConversionError: Attempted boolean conversion of traced"),
+        ("wrong_greedy", "policies['greedy'].update: AttributeError: 'received' is not told to a policy with"),
+        ("wrong_neural", "policies['neural'].update must return memory of the structure of init; got"),
+        ("wrong_shape", "policies['ring'] must give links, whole numbers [S, N] = [2, 5]; got int32[5]"),
+        ("wrong_kind", "policies['ring'] must give links, whole numbers [S, N] = [2, 5]; got float32[2, 5]"),
+    ],
+)
+def test_wrong_policies_are_one_line_and_nothing_is_written(tmp_path, capsys, name, message):
+    recipe = Path(__file__).with_name("own_ideas.py")
+    arguments = ["sweep", "--recipe", f"{recipe}:{name}", *SMALL, "--axis", "gamma=0,1", "--no-training"]
+    with pytest.raises(SystemExit) as ended:
+        commands.main([*arguments, "--out", str(tmp_path / "out")])
+    lines = capsys.readouterr().err.splitlines()
+    assert ended.value.code == 2 and not (tmp_path / "out").exists()
+    assert [line for line in lines if line.startswith("d2djax: ")] == lines[-1:] and message in lines[-1], lines
+
+
+def test_a_graph_of_devices_that_are_none_is_one_line(tmp_path, capsys, monkeypatch):
+    recipe = Path(__file__).with_name("own_ideas.py")
+    arguments = ["sweep", "--recipe", f"{recipe}:wrong_ring", *SMALL, "--axis", "gamma=0,1", "--no-training"]
+    with pytest.raises(SystemExit) as ended:
+        commands.main([*arguments, "--out", str(tmp_path / "out")])
+    message = (
+        "policies['ring'] must give links in 0..4, numbers of devices; got 5 for device 3 in state 0 of seed 0"
+    )
+    assert ended.value.code == 2 and message in capsys.readouterr().err
+    # Numbers of a graph are known only when it is computed: no run of it is kept.
+    assert results.read(tmp_path / "out" / "results.zarr")["done"].sum() == 0
 
 
 def test_manifests_name_the_file_or_are_refused(tmp_path):

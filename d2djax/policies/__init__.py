@@ -16,6 +16,7 @@ from d2djax.checks import check_values, shown
 from d2djax.config import Config
 from d2djax.discovery import boltzmann
 from d2djax.information import LEVELS
+from d2djax.policies.own import OwnGraph
 from d2djax.policies.per_device import PerDevice
 from d2djax.validation import plain_number
 
@@ -143,7 +144,8 @@ def candidates_of(config: Config, own: Mapping[str, Any]) -> dict[str, Candidate
     """
     found = {name: BUILT_IN[name] for name in config.policies}
     for name, rule in own.items():
-        found[name] = Candidate(without_numbers(rule), learns=True) if is_learner(rule) else Candidate(rule)
+        learns = is_learner(rule)
+        found[name] = Candidate(without_numbers(rule) if learns else OwnGraph(name, rule), learns)
     if not found:
         raise ValueError("policies must be at least one policy; got ()")
     return found

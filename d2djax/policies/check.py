@@ -16,6 +16,7 @@ from d2djax.episode import play, set_scene
 from d2djax.information import LEVELS, feedback_of, known_of
 from d2djax.network import Network, make_network
 from d2djax.policies import numbers_of
+from d2djax.policies.own import fault_of_update
 from d2djax.rng import run_key
 from d2djax.validation import validate
 
@@ -99,11 +100,6 @@ def _step(
     return policy.update(memory, state, links, told), told
 
 
-def _shapes(tree: Any) -> list[str]:
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return [f"{jax.tree_util.keystr(path)} {leaf.dtype}{list(leaf.shape)}" for path, leaf in leaves]
-
-
 def _fixed_point(trial: _Trial) -> str | None:
     num_devices = trial.config.num_devices
     links = jnp.zeros(num_devices, jnp.int32)
@@ -111,13 +107,8 @@ def _fixed_point(trial: _Trial) -> str | None:
     after = jax.eval_shape(
         lambda memory: _step(trial.policy, trial.config, trial.network, memory, links, jnp.int32(0))[0], start
     )
-    if jax.tree.structure(start) != jax.tree.structure(after):
-        return f"update must return memory of the structure of init; got {jax.tree.structure(after)}"
-    different = [
-        f"{old} becomes {new}" for old, new in zip(_shapes(start), _shapes(after), strict=True) if old != new
-    ]
-    if different:
-        return f"update must keep the shape and type of every part of the memory; {'; '.join(different)}"
+    if fault := fault_of_update(start, after):
+        return fault
     shape = jax.eval_shape(trial.policy.weights, jax.random.key(0), start, jnp.int32(0)).shape
     if shape != (num_devices, num_devices):
         return f"weights must be [N, N], here {[num_devices] * 2}; got {list(shape)}"
@@ -219,8 +210,8 @@ def _finite(trial: _Trial) -> str | None:
     config = trial.config
     memory = jax.jit(lambda: learn(trial.policy, run_key(0), trial.network, config))().memory
     bad = [
-        text.split(" ")[0] or "its memory"
-        for text, leaf in zip(_shapes(memory), jax.tree.leaves(memory), strict=True)
+        jax.tree_util.keystr(path) or "its memory"
+        for path, leaf in jax.tree_util.tree_leaves_with_path(memory)
         if jnp.issubdtype(leaf.dtype, jnp.floating) and bool(jnp.isnan(leaf).any())
     ]
     if bad:

@@ -32,6 +32,7 @@ from d2djax.points import (
     windows_per_key,
 )
 from d2djax.policies import Candidate, candidates_of, learners_of
+from d2djax.policies.own import check_graphs
 from d2djax.rng import run_key
 from d2djax.running import machine, programs, results
 from d2djax.running.identity import identify
@@ -399,6 +400,9 @@ def compute(
         width: runs at the same time on each device; none: chosen to fit.
         announce: called with the name of a stage and its plan, before its first runs.
 
+    Raises:
+        ValueError: a policy of one's own fails, or gives what is no graph.
+
     Returns:
         Their graphs, fields [U, ...], and their learning curves, fields [U, M, ...]; none without training.
     """
@@ -423,6 +427,7 @@ def compute(
     before = {"network": networks, "learners": learners}
     graphs, move = once("discovery", graphs_of, None, runs | before, setup.of_graphs, matters)
     graphs = replace(graphs, network=networks)
+    check_graphs(setup.candidates, seeds, graphs.links)
     if not trains:
         return graphs, None
     # One unit of training is one policy of one run: all policies of all runs share one program.
