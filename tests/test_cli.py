@@ -449,6 +449,53 @@ def test_a_search_repeats_from_its_file_and_its_best_trial_as_a_run(idx_folder, 
     np.testing.assert_allclose(1 - run["graph_outage"].mean("state"), best["reliability"], rtol=1e-6)
 
 
+OWN_POLICIES = ("ucb", "greedy", "neural", "ring")
+
+
+@pytest.mark.slow
+def test_own_policies_from_a_file_are_run_shown_and_repeated(idx_folder, capsys, tmp_path):
+    recipe, folder, page = Path(__file__).with_name("own_ideas.py"), tmp_path / "run", tmp_path / "page.html"
+    commands.main(
+        list(
+            map(
+                str,
+                run_toy(idx_folder, "--recipe", recipe, "--policies", "none", "rl", "--seeds", 3, "--out", folder),
+            )
+        )
+    )
+    shown = capsys.readouterr().out
+    found = results.read(folder / "results.zarr")
+    assert found["policy"].values.tolist() == ["none", "rl", *OWN_POLICIES] and (found["status"] == 0).all()
+    tables = [line.split() for line in shown.splitlines()]
+    for name in OWN_POLICIES:
+        # In the table of all policies, and in that of what they take to the accuracy of none.
+        assert sum(name in words for words in tables) >= 2, shown
+        curve = (folder / "accuracy.csv").read_text()
+        assert name in curve
+    for name in ("accuracy", "graph", "reward"):
+        assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    learning = (folder / "reward.csv").read_text()
+    assert all((f"{name}, while it learns" in learning) == (name != "ring") for name in OWN_POLICIES)
+    commands.main(["report", str(folder), "-o", str(page)])
+    assert all(f'"{name}"' in page.read_text() for name in OWN_POLICIES)
+    words = ["run", "--config", folder / "manifest.json", "--data-dir", idx_folder, "--out", tmp_path / "again"]
+    commands.main(list(map(str, words)))
+    again = results.read(tmp_path / "again" / "results.zarr")
+    xarray.testing.assert_identical(again.drop_attrs(), found.drop_attrs())
+
+
+def test_numbers_of_own_policies_from_a_file_are_sought(idx_folder, capsys, tmp_path):
+    recipe = Path(__file__).with_name("own_ideas.py")
+    own = ["--recipe", recipe, "--policy", "ucb", "--axis", "ucb.width=uniform:0:3", "--objective", "reward"]
+    words = ["search", *TOY, *own, "--trials", 2, "--batch", 2, "--seeds", 2, "--out", tmp_path]
+    commands.main(list(map(str, words)))
+    trials = results.read(tmp_path / "results.zarr")
+    assert trials.sizes == {"trial": 2, "run": 2} and len(set(trials["ucb.width"].values)) == 2
+    assert "ucb.width" in capsys.readouterr().out
+    best = float(trials["ucb.width"][int(trials["is_best"].argmax("trial"))])
+    assert f"ucb.width = {best!r}" in (tmp_path / "best.toml").read_text()
+
+
 def test_the_file_of_a_sweep_is_there_before_its_work_and_not_changed_by_one_that_is_refused(
     tiny_config, tiny_dataset, monkeypatch, tmp_path
 ):
