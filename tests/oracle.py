@@ -7,8 +7,8 @@ the owner of the data.
 
 A network is a dict with `outage` [S, N, N], `counts` and `thresholds` [N, L], `trust` [N, N, L], `cluster`
 and `budget` [N]. Settings are a dict with `min_classes`, `score_fraction`, `alpha_diversity`, `alpha_outage`,
-`alpha_budget`, `gamma` and, for the episodes, optionally `initial_value` (0), `temperature` (1) and
-`stay_probability` (0).
+`alpha_budget`, `gamma` and, for the episodes, `reference_weights` (those four weights once more) and optionally
+`initial_value` (0), `temperature` (1) and `stay_probability` (0).
 """
 
 import itertools
@@ -198,14 +198,9 @@ def rewards_of(network, state, links, settings):
     return rewards(score, chosen, moved["requested"], links, cluster, budget, **weights)
 
 
-def total_rewards(network, state, links, settings):
-    """One episode's overall reward of every device, [N]."""
-    return rewards_of(network, state, links, settings)["total"]
-
-
 def total_reward_of(network, state, links, settings):
     """Sum of the overall rewards: what a central planner would raise."""
-    return float(sum(total_rewards(network, state, links, settings)))
+    return float(sum(rewards_of(network, state, links, settings)["total"]))
 
 
 def best_response_exhaustive(network, state, settings):
@@ -221,12 +216,12 @@ def best_response_exhaustive(network, state, settings):
     return np.array(chosen), best
 
 
-def draw(rng, probabilities):
-    """Index drawn with the given probabilities, by inversion."""
-    point, cumulative = rng.random(), 0.0
+def draw(uniform, probabilities):
+    """Index drawn with the given probabilities from a uniform number, by inversion."""
+    cumulative = 0.0
     for j, probability in enumerate(probabilities):
         cumulative += probability
-        if point < cumulative:
+        if uniform < cumulative:
             return j
     # Rounding can leave the last sum a little below 1.
     return max(j for j, probability in enumerate(probabilities) if probability > 0)
@@ -246,28 +241,72 @@ def greedy_links(reward, tries):
     return links
 
 
-def discover(rng, network, settings, num_episodes):
-    """Section III: link formation, message passing, reward, update, `num_episodes` times.
+WEIGHTS = ("alpha_diversity", "alpha_outage", "alpha_budget", "gamma")
 
-    Returns a dict with the greedy `links` [S, N], `reward` and `tries` [S, N, N] and `history` [E], the mean
-    overall reward of each episode. `rng` is a NumPy generator.
+
+def outcome(network, state, links, settings):
+    """One episode: the overall rewards, [N], and the scalars of it that the learning curves average, by name."""
+    num_devices, num_clusters = len(links), max(network["cluster"]) + 1
+    outage = network["outage"][state]
+    moved = exchange(network["counts"], network["thresholds"], network["trust"], links, outage)
+    need = [[settings["score_fraction"] * float(c) for c in row] for row in network["thresholds"]]
+    # A score without its own threshold counts the classes.
+    number = diversity_score(moved["counts"], need, 0)
+    earned = rewards_of(network, state, links, settings)
+    reference = dict(zip(WEIGHTS, settings["reference_weights"], strict=True))
+    valued = rewards_of(network, state, links, settings | reference)
+    linked = [float(outage[i][links[i]]) for i in range(num_devices) if links[i] != i]
+    inter = earned["requested_inter"]
+    over = [max(inter[k] - float(network["budget"][k]), 0.0) for k in range(num_clusters)]
+    return earned["total"], {
+        "reward": sum(earned["total"]) / num_devices,
+        "local_reward": sum(earned["local"]) / num_devices,
+        "global_reward": sum(earned["global_"]) / num_devices,
+        "reference_reward": sum(valued["total"]) / num_devices,
+        "diverse_share": sum(n >= settings["min_classes"] for n in number) / num_devices,
+        "num_classes": sum(number) / num_devices,
+        "outage": sum(linked) / max(len(linked), 1),
+        "requested_inter": sum(inter) / num_clusters,
+        "over_budget": sum(over) / num_clusters,
+    }
+
+
+def softmax(reward, tries, state, settings):
+    """The paper's policy, eq. 7."""
+    initial_value, temperature = settings.get("initial_value", 0.0), settings.get("temperature", 1.0)
+    return policy_probabilities(reward, tries, state, initial_value, temperature)
+
+
+def entropy(probabilities):
+    """Mean entropy of the policies of all devices, nats."""
+    return sum(-p * math.log(p) for row in probabilities for p in row if p > 0) / len(probabilities)
+
+
+def discover(network, settings, uniform, record_every, rule=softmax):
+    """Section III, the whole of it: link formation, message passing, reward, update, episode after episode.
+
+    `uniform` [E, 2 + N] holds numbers in [0, 1): of each episode, whether the channel stays in its state, which
+    it goes to otherwise, and one for the link of each device. `rule` gives the probabilities [N, N] of the links.
+
+    Returns the greedy `links` [S, N], `reward` and `tries` [S, N, N] and `history`: by name, the mean over each
+    `record_every` episodes of what `outcome` gives, and the `entropy` of the policies after the last of them.
     """
     num_states, num_devices, _ = np.shape(network["outage"])
-    reward = np.zeros((num_states, num_devices, num_devices))
-    tries = np.zeros((num_states, num_devices, num_devices))
-    initial_value, temperature = settings.get("initial_value", 0.0), settings.get("temperature", 1.0)
-    history = np.zeros(num_episodes)
-    state = int(rng.integers(num_states))
-    for episode in range(num_episodes):
-        if episode > 0 and rng.random() >= settings.get("stay_probability", 0.0):
-            state = int(rng.integers(num_states))
-        probabilities = policy_probabilities(reward, tries, state, initial_value, temperature)
-        links = [draw(rng, row) for row in probabilities]
-        gained = total_rewards(network, state, links, settings)
-        for i, j in enumerate(links):  # `update`, in place
-            reward[state, i, j] += gained[i]
-            tries[state, i, j] += 1
-        history[episode] = sum(gained) / num_devices
+    reward, tries = np.zeros((2, num_states, num_devices, num_devices))
+    state, scalars, history = 0, [], {}
+    for episode, (stay, fresh, *draws) in enumerate(uniform):
+        if episode == 0 or stay >= settings.get("stay_probability", 0.0):
+            state = int(fresh * num_states)
+        links = [draw(*pair) for pair in zip(draws, rule(reward, tries, state, settings), strict=True)]
+        gained, of_episode = outcome(network, state, links, settings)
+        reward, tries = update(reward, tries, state, links, gained)
+        scalars.append(of_episode)
+        if len(scalars) == record_every:
+            means = {name: sum(one[name] for one in scalars) / record_every for name in of_episode}
+            means["entropy"] = entropy(rule(reward, tries, state, settings))
+            for name, value in means.items():
+                history.setdefault(name, []).append(value)
+            scalars = []
     return {"links": greedy_links(reward, tries), "reward": reward, "tries": tries, "history": history}
 
 

@@ -17,7 +17,6 @@ from d2djax.network import Network, make_network
 from d2djax.rng import Stream, at, run_key
 from d2djax.validation import validate
 
-WEIGHTS = ("alpha_diversity", "alpha_outage", "alpha_budget", "gamma")
 CURVES = tuple(field.name for field in fields(History))
 traces = []
 
@@ -48,79 +47,21 @@ def found(tiny_networks, tiny_config):
 def as_oracle(network, config):
     """Network and settings as the oracle wants them."""
     names = ("outage", "counts", "thresholds", "cluster", "budget", "trust")
-    own = {name: getattr(config, name) for name in ("min_classes", *WEIGHTS, "reference_weights")}
-    return (
-        {name: np.asarray(getattr(network, name)) for name in names},
-        own | {"score_fraction": score_fraction(config)},
-    )
+    same = ("min_classes", *oracle.WEIGHTS, "reference_weights", "temperature", "stay_probability")
+    settings = {name: getattr(config, name) for name in same}
+    most = config.alpha_diversity * network.counts.shape[1]
+    start = most + config.gamma * (most + config.alpha_budget * config.cluster_budget)
+    settings |= {"score_fraction": score_fraction(config), "initial_value": start}
+    return {name: np.asarray(getattr(network, name)) for name in names}, settings
 
 
 @jax.jit
 def draws(key, config):
-    """The package's own random numbers: two per episode for the state, one per episode and device for the links."""
+    """The package's own random numbers of all episodes, as the oracle takes them."""
     episodes = jnp.arange(config.num_episodes)
     state = jax.vmap(lambda e: jax.random.uniform(at(key, Stream.STATE, e), (2,)))(episodes)
     link = jax.vmap(lambda e: jax.random.uniform(at(key, Stream.POLICY, e), (config.num_devices,)))(episodes)
-    return state, link
-
-
-def played(network, weights, state, links):
-    """One episode in plain loops: total rewards [N] and the scalars of the history."""
-    num_devices, outage = len(links), network["outage"][state]
-    moved = oracle.exchange(network["counts"], network["thresholds"], network["trust"], links, outage)
-    need = weights["score_fraction"] * network["thresholds"].astype(float)
-    reached = (moved["counts"] >= need * (1 - 1e-5)).sum(axis=1)
-    inter = oracle.requested_between_clusters(moved["requested"], links, network["cluster"])
-    earned = oracle.rewards_of(network, state, links, weights)
-    reference = weights | dict(zip(WEIGHTS, weights["reference_weights"], strict=True))
-    valued, total = oracle.rewards_of(network, state, links, reference), earned["total"]
-    linked = [i for i in range(num_devices) if links[i] != i]
-    num_clusters = network["cluster"].max() + 1
-    return total, {
-        "reward": total.mean(),
-        "local_reward": earned["local"].mean(),
-        "global_reward": earned["global_"].mean(),
-        "reference_reward": valued["total"].mean(),
-        "diverse_share": np.mean(reached >= weights["min_classes"]),
-        "num_classes": reached.mean(),
-        "outage": sum(float(outage[i, links[i]]) for i in linked) / max(len(linked), 1),
-        "requested_inter": inter.sum() / num_clusters,
-        "over_budget": np.maximum(inter - network["budget"], 0).sum() / num_clusters,
-    }
-
-
-def entropy(probability):
-    return np.mean([-sum(p * np.log(p) for p in row if p > 0) for row in probability])
-
-
-def replay(key, network, config):
-    """All of discovery in plain loops, from the package's own random numbers."""
-    network, weights = as_oracle(network, config)
-    state_draws, link_draws = (np.asarray(part, float) for part in draws(key, config))
-    num_states, num_devices, _ = network["outage"].shape
-    num_classes = network["counts"].shape[1]
-    most = config.alpha_diversity * num_classes
-    start = most + config.gamma * (most + config.alpha_budget * config.cluster_budget)
-    reward, tries = np.zeros((2, num_states, num_devices, num_devices))
-    state, curves, history = 0, [], {name: [] for name in CURVES}
-    for episode in range(config.num_episodes):
-        stay, fresh = state_draws[episode]
-        if episode == 0 or stay >= config.stay_probability:
-            state = int(fresh * num_states)
-        likely = oracle.policy_probabilities(reward, tries, state, start, config.temperature)
-        links = [
-            int(np.sum(np.cumsum(row) <= u * row.sum())) for row, u in zip(likely, link_draws[episode], strict=True)
-        ]
-        total, scalars = played(network, weights, state, links)
-        reward, tries = oracle.update(reward, tries, state, links, total)
-        curves.append(scalars)
-        if (episode + 1) % config.record_every == 0:
-            block = curves[-config.record_every :]
-            for name in scalars:
-                history[name].append(np.mean([one[name] for one in block]))
-            after = oracle.policy_probabilities(reward, tries, state, start, config.temperature)
-            history["entropy"].append(entropy(after))
-    return reward, tries, history
+    return jnp.concatenate([state, link], axis=1)
 
 
 @pytest.mark.parametrize(
@@ -139,13 +80,15 @@ def test_discovery_is_the_episode_loop_of_the_paper(seed, changes, network_progr
     config = replace(tiny_config, **changes)
     network = network_of(network_program[0](np.arange(128), config), seed)
     got = discovered(run_key(seed), network, config)
-    reward, tries, history = replay(run_key(seed), network, config)
+    plain = oracle.discover(*as_oracle(network, config), np.asarray(draws(run_key(seed), config), float), 20)
+    reward, tries = plain["reward"], plain["tries"]
     np.testing.assert_array_equal(got.buffer.tries, tries)
     np.testing.assert_allclose(got.buffer.reward, reward, rtol=1e-5, atol=1e-4)
-    for name, expected in history.items():
+    assert set(plain["history"]) == set(CURVES)
+    for name, expected in plain["history"].items():
         np.testing.assert_allclose(getattr(got.history, name), expected, rtol=1e-4, atol=1e-4, err_msg=name)
     np.testing.assert_array_equal(got.links, policy.greedy(got.buffer))
-    # Of links that are equally good to five digits either may be the greedy one.
+    # Of links that are equally good to five digits either may be the greedy one, here and in the plain loop.
     mean = np.where(tries > 0, reward / np.maximum(tries, 1), -np.inf)
     chosen = np.take_along_axis(mean, np.asarray(got.links)[..., None], axis=-1)[..., 0]
     tried = tries.any(axis=-1)
@@ -214,7 +157,7 @@ def test_numbers_of_the_config_are_traced(found, tiny_config):
 
 def test_reference_weights_value_graphs_and_teach_nothing(found, tiny_config):
     network, got = found
-    own = tuple(getattr(tiny_config, name) for name in WEIGHTS)
+    own = tuple(getattr(tiny_config, name) for name in oracle.WEIGHTS)
     same = discovered(run_key(0), network, replace(tiny_config, reference_weights=own))
     np.testing.assert_allclose(same.history.reference_reward, same.history.reward, rtol=1e-5)
     other = discovered(run_key(0), network, replace(tiny_config, reference_weights=(0.0, 1.0, 0.0, 0.0)))

@@ -1,5 +1,6 @@
 """Policies from outside the package: what they are told, for one device or for all, and what is wrong with them."""
 
+import math
 import re
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -7,20 +8,20 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import oracle
 import pytest
 from own_ideas import UCB, EpsilonGreedy, NeuralSoftmax, ring
 from own_ideas import recipe as RECIPE  # noqa: N812
+from test_discovery import as_oracle, draws
 
 import d2djax
 from d2djax import check_policy, per_device
-from d2djax.channel import draw_state
-from d2djax.config import complete
 from d2djax.discovery import discover, learn
 from d2djax.episode import play, set_scene
 from d2djax.information import feedback_of, known_of
 from d2djax.policies import learners_of
 from d2djax.policies.check import SMALL
-from d2djax.rng import Stream, at, run_key
+from d2djax.rng import run_key
 from d2djax.running import plan, programs, results
 from d2djax.searching import searches
 from d2djax.storage import store
@@ -258,49 +259,48 @@ def test_own_policies_change_nothing_for_the_others(found, two, options):
         np.testing.assert_array_equal(one, beside, err_msg=str(name))
 
 
-def plain_loop(network, key, config, width):
-    """What UCB learns, one episode and one device at a time; the exchange is that of the package."""
-    scene, (num_states, num_devices, _) = set_scene(network, config), network.outage.shape
-    total, tries = np.zeros((2, num_states, num_devices, num_devices), np.float32)
-    step, state, rewards = jax.jit(lambda state, links: play(scene, state, links, config)[1].rewards.total), 0, []
-    for episode in range(config.num_episodes):
-        drawn = int(draw_state(key, episode, config))
-        state = state if drawn < 0 else drawn
-        uniform = np.asarray(jax.random.uniform(at(key, Stream.POLICY, episode), (num_devices,)))
-        links = np.zeros(num_devices, np.int32)
-        for device in range(num_devices):
-            counts, sums = tries[state, device], total[state, device]
-            best = np.flatnonzero(counts == 0)
-            if best.size == 0:
-                bound = sums / counts + np.float32(width) * np.sqrt(np.log1p(counts.sum()) / counts)
-                best = np.flatnonzero(bound == bound.max())
-            links[device] = best[int(uniform[device] * best.size)]
-        reward = np.asarray(step(jnp.int32(state), jnp.asarray(links)))
-        total[state, np.arange(num_devices), links] += reward
-        tries[state, np.arange(num_devices), links] += 1
-        rewards.append(reward.mean())
-    return total, tries, np.mean(np.reshape(rewards, (-1, config.record_every)), axis=1)
+def plain_ucb(total, tries, state, settings):
+    """UCB1 in plain loops, as `oracle.discover` asks for it: equal shares of the links with the largest bound."""
+    probabilities = np.zeros(tries[state].shape)
+    for device, (sums, counts) in enumerate(zip(total[state], tries[state], strict=True)):
+        seen = math.log1p(sum(counts))
+        bounds = [
+            earned / count + settings["width"] * math.sqrt(seen / count) if count else math.inf
+            for earned, count in zip(sums, counts, strict=True)
+        ]
+        best = [link for link, bound in enumerate(bounds) if bound == max(bounds)]
+        probabilities[device, best] = 1 / len(best)
+    return probabilities
+
+
+def plain_discovery(network, key, config):
+    """Discovery by UCB1 of width 1 in plain loops, and the mode of its weights in each state."""
+    network, settings = as_oracle(network, config)
+    settings |= {"width": 1.0}
+    uniform = np.asarray(draws(key, config), float)
+    plain = oracle.discover(network, settings, uniform, config.record_every, plain_ucb)
+    states = range(config.num_states)
+    return plain, [plain_ucb(plain["reward"], plain["tries"], state, settings).argmax(1) for state in states]
 
 
 def test_ucb_is_the_plain_loop(network, tiny_config):
-    config = complete(d2djax.validate(tiny_config))
-    got = jax.jit(lambda: learn(UCB(1.0), run_key(3), network, config))()
-    total, tries, rewards = plain_loop(network, run_key(3), config, 1.0)
-    np.testing.assert_array_equal(got.memory[1], tries)
-    np.testing.assert_allclose(got.memory[0], total, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(got.history.reward, rewards, rtol=1e-5)
+    got = jax.jit(lambda: learn(UCB(1.0), run_key(3), network, tiny_config))()
+    plain, links = plain_discovery(network, run_key(3), tiny_config)
+    np.testing.assert_array_equal(got.memory[1], plain["tries"])
+    np.testing.assert_allclose(got.memory[0], plain["reward"], rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(got.links, links)
+    for name, curve in plain["history"].items():
+        np.testing.assert_allclose(getattr(got.history, name), curve, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
-def test_learning_curve_of_a_run_is_that_of_the_plain_loop(found, tiny_networks, two):
+def test_learning_curves_of_a_run_are_those_of_the_plain_loop(found, tiny_networks, two):
     for seed in (0, 1):
         network = jax.tree.map(lambda leaf, seed=seed: leaf[seed], tiny_networks)
-        total, tries, rewards = plain_loop(network, run_key(seed), complete(d2djax.validate(two)), 1.0)
+        plain, links = plain_discovery(network, run_key(seed), two)
         ucb = found.sel(policy="ucb", run=seed)
-        np.testing.assert_allclose(ucb["discovery_reward"], rewards, rtol=1e-5)
-        # The graph is the mode of the weights of a state, the first of several that are equal.
-        log, tried = np.log1p(tries.sum(-1, keepdims=True)), np.maximum(tries, 1)
-        bound = np.where(tries > 0, total / tried + np.sqrt(log / tried), np.inf)
-        np.testing.assert_array_equal(ucb["links"], bound.argmax(-1))
+        np.testing.assert_array_equal(ucb["links"], links)
+        for name, curve in plain["history"].items():
+            np.testing.assert_allclose(ucb[f"discovery_{name}"], curve, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
 @pytest.fixture(scope="module")
