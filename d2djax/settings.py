@@ -29,7 +29,8 @@ class Config:
     All others are leaves of the pytree, so `vmap` over them is a sweep and no new number recompiles.
 
     Attributes:
-        dataset: Data set that the devices hold; own: one that is given in Python, `run(config, data=...)`. Static.
+        dataset: Data set that the devices hold; own: points of your own, `--data mine.npz`, in Python
+            `run(config, data=...)`. Static.
         data_dir: Folder of the data set; none: the usual places, or made in process (radioml). Static.
         min_snr: Lowest signal-to-noise ratio of the radio windows, dB; it has no effect on images. Static.
         policies: Policies that are compared in each run: how the devices choose their links. Static.

@@ -216,7 +216,7 @@ def test_two_data_sets_are_one_too_many(tmp_path):
 
 
 def test_own_data_must_be_there():
-    with pytest.raises(ValueError, match="dataset='own' stands for points that are given in Python"):
+    with pytest.raises(ValueError, match=r"dataset='own' stands for points of your own: --data mine.npz, or"):
         d2djax.run(d2djax.Config(dataset="own"), progress=False)
 
 

@@ -6,13 +6,16 @@ import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from d2djax.cli import recipe_files
 from d2djax.cli.options import Run, Search, Sweep
 from d2djax.running import repeat
+from d2djax.settings import Config
 
 if TYPE_CHECKING:
+    from d2djax.data import Dataset
     from d2djax.federated import Recipe
     from d2djax.running.axes import Range
 
@@ -24,8 +27,10 @@ def file_text(command: Run | Sweep | Search) -> str:
     """The text of the file that repeats a command: its options before `out`, and settings that are on no axis."""
     own = [item.name for item in dataclasses.fields(command)]
     options = {name: getattr(command, name) for name in own[1 : own.index("out")]}
+    # From wherever it is repeated.
+    if command.data:
+        options["data"] = str(Path(command.data).expanduser().resolve())
     if command.recipe:
-        # From wherever it is repeated.
         options["recipe"] = ":".join(map(str, recipe_files.parts_of(command.recipe)))
     on_axis = [repeat.axis_name(text) for text in command.axis] if not isinstance(command, Run) else []
     return repeat.text_of(type(command).__name__.lower(), options, command.config, on_axis)
@@ -45,6 +50,22 @@ def seeds_of(command: Run | Sweep) -> Sequence[int]:
     if command.first_seed:
         raise ValueError("first_seed goes with a number of runs; seeds lists them all")
     return command.seeds
+
+
+def data_of(command: Run | Sweep | Search) -> Dataset | None:
+    """The points that a command names, if it names a file of them.
+
+    Raises:
+        ValueError: they cannot be read, or a data set is named besides.
+    """
+    if not command.data:
+        return None
+    if command.config.dataset not in (Config.dataset, "own"):
+        raise ValueError(f"--data and --dataset {command.config.dataset} name two data sets; give one of them")
+    from d2djax.data import own
+    from d2djax.running import machine
+
+    return own.read(command.data, machine.available_memory())
 
 
 def recipe_of(command: Run | Sweep | Search) -> Recipe | None:

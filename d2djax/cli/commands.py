@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from d2djax.cli import interrupts, terminal
-from d2djax.cli.arguments import axes, file_text, ranges_of, recipe_of, seeds_of, shard, slurm_note
+from d2djax.cli.arguments import axes, data_of, file_text, ranges_of, recipe_of, seeds_of, shard, slurm_note
 from d2djax.cli.options import Download, Figure, Info, Report, Results, Run, Search, Sweep
 from d2djax.cli.parser import parse
 from d2djax.cli.terminal import show
@@ -74,17 +74,19 @@ def run_command(command: Run) -> None:
     """Runs `d2djax run`."""
     from d2djax.analysis.plots import PICTURES
     from d2djax.analysis.tables import cost_table, summary_table
-    from d2djax.running.runs import run
+    from d2djax.running.runs import fill_in, run
     from d2djax.validation import validate
 
     out = files.check_folder(command.out, "--out")
     seeds = seeds_of(command)
-    config = validate(command.config)
+    if not command.data:
+        # What points of one's own have is not known yet.
+        validate(fill_in(command.config, None, None))
     if files.check_own(out, "run", (*RUN_FILES, *PICTURES), "--out") and not command.overwrite:
         raise ValueError(f"--out {out}: the results of a run are here; --overwrite replaces them")
-    recipe = recipe_of(command)
+    data, recipe = data_of(command), recipe_of(command)
     messages = _start(command.require_gpu)
-    dataset = run(config, seeds, recipe=recipe)
+    dataset = run(command.config, seeds, data=data, recipe=recipe)
     place, pictures, failure = _save_run(dataset, file_text(command), out, PICTURES)
     show(summary_table(dataset))
     if "none" in dataset["policy"].values and dataset.sizes["policy"] > 1:
@@ -145,7 +147,7 @@ def sweep_command(command: Sweep) -> None:
     out = files.check_folder(command.out, "--out")
     files.check_own(out, "sweep", (files.STORE, "config.toml"), "--out")
     seeds = seeds_of(command)
-    recipe = recipe_of(command)
+    data, recipe = data_of(command), recipe_of(command)
     points = axes(command.axis, command.random, command.draw_seed, command.points, recipe)
     part = None if command.distributed else shard(command.shard)
     if command.distributed:
@@ -155,9 +157,9 @@ def sweep_command(command: Sweep) -> None:
         messages.print(f"shard {part[0]}/{part[1]}")
     elif not command.distributed and (note := slurm_note()):
         messages.print(f"note: {note}")
-    options = {"training": command.training, "shard": part, "file_text": file_text(command), "recipe": recipe}
+    options = {"training": command.training, "shard": part, "file_text": file_text(command)}
     with _going_on(command.out):
-        found = sweep(command.config, points, seeds, out, **options)
+        found = sweep(command.config, points, seeds, out, data=data, recipe=recipe, **options)
     done = found["done"]
     show(f"{int(done.sum()):,} of {done.size:,} runs are done; saved in {out / files.STORE}", *diverged(found))
 
@@ -173,7 +175,7 @@ def search_command(command: Search) -> None:
 
     out = files.check_folder(command.out, "--out")
     files.check_own(out, "search", (files.JOURNAL, files.STORE, "config.toml", "best.toml"), "--out")
-    recipe = recipe_of(command)
+    data, recipe = data_of(command), recipe_of(command)
     ranges = ranges_of(command.axis, recipe)
     _start(command.require_gpu)
     with _going_on(command.out):
@@ -187,6 +189,7 @@ def search_command(command: Search) -> None:
             policy=command.policy,
             batch=command.batch,
             sampler_seed=command.sampler_seed,
+            data=data,
             recipe=recipe,
         )
     show(best_trials(trials_of(study)))

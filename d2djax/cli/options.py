@@ -59,6 +59,7 @@ class Run:
         config: Every setting of a run.
         seeds: Number of runs, or the seed of each: 4, or 3,7,11.
         first_seed: Seed of the first run, where seeds is a number of runs; the others follow it.
+        data: FILE.npz, points of your own: arrays x and y and, if they like, class_names and owner.
         recipe: FILE.py or FILE.py:NAME, code of your own: a d2djax.Recipe with policies, network, optimisers.
         out: Folder for results.zarr, config.toml, manifest.json and the figures.
         overwrite: Replace the results of an earlier run that are there.
@@ -68,6 +69,7 @@ class Run:
     config: Config = field(default_factory=Config)
     seeds: Seeds = 4
     first_seed: int = 0
+    data: str = ""
     recipe: str = ""
     out: Path = Path("results")
     overwrite: bool = False
@@ -89,6 +91,7 @@ class Sweep:
         seeds: Number of runs of each point, or the seed of each run: 4, or 3,7,11.
         first_seed: Seed of the first run, where seeds is a number of runs; the others follow it.
         training: Train after the graphs are found; --no-training ends with them.
+        data: FILE.npz, points of your own: arrays x and y and, if they like, class_names and owner.
         recipe: FILE.py or FILE.py:NAME, code of your own: a d2djax.Recipe with policies, network, optimisers. The
             numbers of its policies are axes, too: ucb.width=0.5,1,2.
         out: Folder for results.zarr and config.toml.
@@ -108,6 +111,7 @@ class Sweep:
     seeds: Seeds = 4
     first_seed: int = 0
     training: bool = True
+    data: str = ""
     recipe: str = ""
     out: Path = Path("sweep")
     shard: str = ""
@@ -132,6 +136,7 @@ class Search:
         batch: Trials at the same time.
         seeds: Number of runs of each trial, or the seed of each: 4, or 3,7,11.
         sampler_seed: Seed of the proposals.
+        data: FILE.npz, points of your own: arrays x and y and, if they like, class_names and owner.
         recipe: FILE.py or FILE.py:NAME, code of your own: a d2djax.Recipe with policies, network, optimisers.
         out: Folder for journal.log, which optuna-dashboard opens, results.zarr, config.toml and best.toml.
         require_gpu: Stop if JAX found no GPU or TPU.
@@ -145,6 +150,7 @@ class Search:
     batch: int = 16
     seeds: Seeds = 4
     sampler_seed: int = 0
+    data: str = ""
     recipe: str = ""
     out: Path = Path("search")
     require_gpu: bool = False

@@ -70,7 +70,7 @@ class Dataset:
         source: where the points come from, for people (a folder, or how they were made).
         owner: [n] int32, the device that each point belongs to (a writer, a user, a site), all of 0..N-1; whole
             numbers of any kind. None: points belong to nobody, and are dealt to the devices by `config.partition`.
-        file: the file that all of this was read from, see `d2djax.data.read`; none for data of another kind.
+        file: the file that all of this was read from, see `d2djax.data.own.read`; none for all others.
 
     Raises:
         DataError: one line with the field, the rule, and the first value that breaks it.

@@ -62,16 +62,19 @@ def text_of(
         options: of the command; empty ones are left out.
         config: its settings.
         without: settings that are on an axis.
-        data: a data set that was given in Python; the file then says that only Python can repeat the command.
-        recipe: likewise, unless it came from a file, which then is an option.
+        data: a data set of one's own. One that came from a file is an option; of any other, the file says that only
+            Python can repeat the command.
+        recipe: likewise.
         numbers: of policies, likewise.
         comment: one line, for the reader.
     """
     import tomli_w
 
-    if recipe is not None and recipe.file:
-        options, recipe = {**options, "recipe": recipe.file}, None
-    given = [name for name, one in (("data", data), ("recipe", recipe)) if one is not None] + list(numbers)
+    own = {name: one for name, one in (("data", data), ("recipe", recipe)) if one is not None}
+    options = {**options, **{name: one.file for name, one in own.items() if one.file}}
+    given = [name for name, one in own.items() if not one.file] + list(numbers)
+    if options.get("data"):
+        config = dataclasses.replace(config, dataset="own")
     about = {"command": command, **({"given_in_python": given} if given else {})}
     used = {name: value for name, value in options.items() if value not in ((), [], "")}
     head = f"# d2djax {command} --config FILE does this again. {comment}\n"
@@ -166,8 +169,9 @@ def _of_manifest(path: str, data: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(config, dict) or not isinstance(seeds, list) or not is_list or data.get("axes"):
         raise ValueError(f"{path}: not the manifest of a run: config and seeds are expected, and no axes")
     used = data.get("data")
-    own = used.get("name") if isinstance(used, dict) else None
-    if own not in (None, config.get("dataset")):
+    used = used if isinstance(used, dict) else {}
+    own, points = used.get("name"), used.get("file")
+    if own not in (None, config.get("dataset")) and not isinstance(points, str):
         raise ValueError(
             f"{path}: made with the data set {own!r}, given in Python; only d2djax.run(...) repeats it"
         )
@@ -178,6 +182,7 @@ def _of_manifest(path: str, data: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"{path}: made with a recipe, given in Python; only d2djax.run(...) repeats it")
     return (
         {"command": "run"}
+        | ({"data": points} if points else {})
         | ({"recipe": file} if file else {})
         | seed_options(seeds)
         | {k: v for k, v in config.items() if v is not None}

@@ -164,7 +164,8 @@ def fill_in(
     if data is None:
         if config.dataset == "own":
             raise ValueError(
-                "dataset='own' stands for points that are given in Python: run(config, data=Dataset(...))"
+                "dataset='own' stands for points of your own: --data mine.npz, or in Python run(config, "
+                "data=Dataset(...))"
             )
     else:
         if config.data_dir is not None:
