@@ -24,8 +24,8 @@ from d2djax.models import count_parameters, make_model
 from d2djax.network import make_network
 from d2djax.points import arrange
 from d2djax.rng import run_key
-from d2djax.running.many_runs import make_plan, map_runs
-from d2djax.running.programs import kind_of
+from d2djax.running.many_runs import compile_to_fit, map_runs
+from d2djax.running.programs import program_of
 from d2djax.transfer import Holding
 from d2djax.validation import validate
 
@@ -155,7 +155,7 @@ def trainings(dataset: str, all_runs: Sequence[int], sizes: Sizes) -> tuple[list
     found = []
     for runs in all_runs:
         seeds = np.arange(runs)
-        width = make_plan(kind_of(_training, shared, seeds, recipe), runs).width
+        width = compile_to_fit(program_of(_training, shared, seeds, recipe), runs).width
         call = partial(map_runs, _training, shared, seeds, recipe, width=width)
         steps = runs * config.num_devices * config.num_steps
         one = Contestant(f"train {config.model}", call, steps, compiles=True, case={"at once": width})

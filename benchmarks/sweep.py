@@ -21,9 +21,9 @@ from benchmarks.harness import Contestant, Report, Target, peak_process_bytes, r
 from d2djax.config import Config, as_numbers, stack_configs
 from d2djax.data import Dataset
 from d2djax.running import programs, runs
-from d2djax.running.many_runs import make_plan, map_runs
-from d2djax.running.plan import Design, make_design
-from d2djax.running.programs import kind_of
+from d2djax.running.many_runs import compile_to_fit, map_runs
+from d2djax.running.plan import SweepPlan, plan_sweep
+from d2djax.running.programs import program_of
 from d2djax.running.progress import Tally
 from d2djax.running.sweeps import stages_of
 
@@ -70,7 +70,7 @@ def _swept(config: Config, data: Dataset, seeds: int) -> None:
         d2djax.sweep(config, axes, seeds, folder, data=data, training=False, progress=False)
 
 
-def _computed(design: Design) -> Any:
+def _computed(design: SweepPlan) -> Any:
     """All runs as chunks of the sweep take them, the points of a seed together."""
     seeds = len(design.seeds)
     points, places = np.divmod(np.arange(len(design)), seeds)
@@ -83,7 +83,7 @@ def _computed(design: Design) -> Any:
     return found
 
 
-def _alone(design: Design) -> Contestant:
+def _alone(design: SweepPlan) -> Contestant:
     """One call with every discovery of the sweep, networks given."""
     setup, (points, places) = design.setups[0], np.divmod(np.arange(len(design)), len(design.seeds))
     configs = stack_configs([design.axes.configs[point] for point in points])
@@ -99,7 +99,7 @@ def contestants(sizes: Sizes) -> tuple[list[Contestant], Config, Dataset]:
     """The sweep, its parts, and what it is of."""
     data = images("fashion_mnist", sizes.images)
     config = Config(dataset="fashion_mnist", **sizes.config)
-    design = make_design(config, {"gamma": GAMMAS, "alpha_outage": ALPHAS}, sizes.seeds, data, None, False)
+    design = plan_sweep(config, {"gamma": GAMMAS, "alpha_outage": ALPHAS}, sizes.seeds, data, None, False)
     return (
         [
             Contestant(STORED, lambda: _swept(config, data, sizes.seeds), len(design), compiles=True),
@@ -124,7 +124,7 @@ def memory(sizes: Sizes) -> float | None:
     """Memory that calls of a program take beside their results, over what the chunker says before they start."""
     config = setting(num_devices=sizes.devices, num_episodes=40, record_every=40, points_per_device=200)
     items, numbers = draw_networks(config, sizes.runs), as_numbers(config)
-    plan = make_plan(kind_of(one_run, numbers, items, None), sizes.runs)
+    plan = compile_to_fit(program_of(one_run, numbers, items, None), sizes.runs)
     if not _give_memory_back():
         return None
     before = peak_process_bytes(reset=True)

@@ -18,7 +18,7 @@ from jax import Array
 from d2djax.checks import cut
 from d2djax.config import Config
 from d2djax.convolution import convolve, max_pool
-from d2djax.rng import drawn, run_key
+from d2djax.rng import draw_rounded_up, run_key
 
 Parameters = Any
 
@@ -33,7 +33,7 @@ def _lecun_normal(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) 
     draw = lambda key, shape: jax.random.truncated_normal(key, -2.0, 2.0, shape, dtype)  # noqa: E731
     # A normal number that is cut off at two deviations has a standard deviation of .8796.
     scale = np.sqrt(np.float32(1.0 / math.prod(shape[:-1]))) / np.float32(0.87962566103423978)
-    return drawn(key, draw, shape, LEAST_DRAWN) * scale
+    return draw_rounded_up(key, draw, shape, LEAST_DRAWN) * scale
 
 
 class MLP(nn.Module):

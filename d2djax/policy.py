@@ -75,7 +75,7 @@ def _mean_reward(buffer: Buffer, place: Any, untried: Array | float) -> Array:
     return jnp.where(tries > 0, reward / jnp.maximum(tries, 1.0), untried)
 
 
-def weights(value: Array, temperature: Array | float = 1.0) -> Array:
+def softmax_weights(value: Array, temperature: Array | float = 1.0) -> Array:
     """Link probabilities from the values of the links but for a factor, [..., N] to [..., N]; the largest is 1."""
     return jnp.exp((value - jnp.max(value, axis=-1, keepdims=True)) / temperature)
 
@@ -104,7 +104,7 @@ def probabilities(
     check_buffer(buffer, state)
     check_values("initial_value", initial_value, "finite", is_finite)
     check_values("temperature", temperature, "positive", lambda values: is_finite(values) & (values > 0))
-    weight = weights(values(buffer, state, initial_value=initial_value), temperature)
+    weight = softmax_weights(values(buffer, state, initial_value=initial_value), temperature)
     return weight / jnp.sum(weight, axis=-1, keepdims=True)
 
 
@@ -170,7 +170,7 @@ def update(buffer: Buffer, state: Array | int, links: Array, reward: Array) -> B
     )
 
 
-def renew(value: Array, buffer: Buffer, state: Array | int, links: Array) -> Array:
+def refreshed(value: Array, buffer: Buffer, state: Array | int, links: Array) -> Array:
     """Brings the values of all links up to date after an episode, in which only the chosen ones have changed.
 
     Args:
@@ -244,12 +244,12 @@ class Boltzmann:
 
     def weights(self, key: Array, memory: Memory, state: Array) -> Array:
         """[N, N] float32: the softmax, unnormalised; the largest of a row is 1."""
-        return weights(memory.value[state], self.temperature)
+        return softmax_weights(memory.value[state], self.temperature)
 
     def update(self, memory: Memory, state: Array, links: Array, feedback: Any) -> Memory:
         """Adds each device's reward to the link that earned it."""
         buffer = update(memory.buffer, state, links, feedback.reward)
-        return Memory(buffer, renew(memory.value, buffer, state, links))
+        return Memory(buffer, refreshed(memory.value, buffer, state, links))
 
     def best(self, memory: Memory) -> Array:
         """[S, N] int32: the largest mean reward among the links that were tried."""

@@ -62,7 +62,7 @@ def at(key: Array, stream: Stream, step: int | Array = 0) -> Array:
     return jax.random.fold_in(jax.random.fold_in(key, int(stream)), step)
 
 
-def drawn(key: Array, draw: Callable[..., Array], shape: tuple[int, ...], least: int = 256) -> Array:
+def draw_rounded_up(key: Array, draw: Callable[..., Array], shape: tuple[int, ...], least: int = 256) -> Array:
     """Random numbers from the start of a list that may be longer: a few lengths serve all shapes.
 
     Number i of a list does not depend on its length, and what is equal in a program XLA compiles once: draws of one
@@ -84,12 +84,12 @@ def drawn(key: Array, draw: Callable[..., Array], shape: tuple[int, ...], least:
 
 def uniform_numbers(key: Array, shape: tuple[int, ...]) -> Array:
     """Uniform numbers in [0, 1), float32: those of `jax.random.uniform`."""
-    return drawn(key, jax.random.uniform, shape)
+    return draw_rounded_up(key, jax.random.uniform, shape)
 
 
 def normal_numbers(key: Array, shape: tuple[int, ...]) -> Array:
     """Standard normal numbers, float32: those of `jax.random.normal`."""
-    return drawn(key, jax.random.normal, shape)
+    return draw_rounded_up(key, jax.random.normal, shape)
 
 
 def uniform_integer(key: Array, shape: tuple[int, ...], bound: int) -> Array:

@@ -98,21 +98,21 @@ def test_static_is_part_of_the_program():
 def test_shapes_without_compiling():
     one, _ = new_function()
     before = programs.num_compiled()
-    shapes = programs.result_shapes(programs.kind_of(one, SHARED, items(3), None))
+    shapes = programs.result_shapes(programs.program_of(one, SHARED, items(3), None))
     assert (shapes["sum"].shape, shapes["all"].shape, shapes["number"].dtype) == ((), (7, 7), np.int32)
     assert programs.num_compiled() == before
 
 
 def test_a_program_left_out_compiles_later():
-    kind = programs.kind_of(new_function()[0], SHARED, items(3), None)
-    programs.start(kind, None)
+    program = programs.program_of(new_function()[0], SHARED, items(3), None)
+    programs.start(program, None)
     programs.cancel()
     programs.cancel()
-    assert programs.compiled(kind, 1).width == 1
+    assert programs.compiled(program, 1).width == 1
 
 
 def test_a_plan_says_what_it_is():
-    plan = many_runs.make_plan(programs.kind_of(new_function()[0], SHARED, items(3), None), 3, width=2)
+    plan = many_runs.compile_to_fit(programs.program_of(new_function()[0], SHARED, items(3), None), 3, width=2)
     assert str(plan).startswith("2 runs at a time on ") and str(plan).endswith("MB each")
     assert plan.bytes > 0
 
@@ -135,9 +135,9 @@ def exhausted(monkeypatch):
                 calls.append(real.width)
                 if fails(real.width, len(calls)):
                     raise jax.errors.JaxRuntimeError(message)
-                return real.program(*given)
+                return real.call(*given)
 
-            return dataclasses.replace(real, program=call)
+            return dataclasses.replace(real, call=call)
 
         monkeypatch.setattr(programs, "compiled", limited)
         return calls

@@ -193,7 +193,7 @@ def test_every_function_of_a_run_is_found():
             "config.complete",
         ),
         *("discovery.learn", "energy.upload_energy", "episode.play", "evaluation.evaluate", "federated.train"),
-        *("federated._fedprox", "messages.deliver", "partition.dirichlet", "points.split", "policy.renew"),
+        *("federated._fedprox", "messages.deliver", "partition.dirichlet", "points.split", "policy.refreshed"),
         *("reward.rewards", "rng.Stream", "sampling.participants", "transfer.pool", "trust.draw_trust"),
     ):
         assert f"d2djax.{name}" in found

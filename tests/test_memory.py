@@ -105,10 +105,10 @@ def test_the_estimate_is_what_runs_take_at_least(tiny_config, tiny_dataset):
 
 def test_a_program_larger_than_the_machine_is_refused(monkeypatch):
     monkeypatch.setattr(many_runs, "memory_bytes", lambda: 2**20)
-    kind = programs.kind_of(lambda shared, item, static: item["x"] + 1, None, {"x": np.zeros((4, 2**18))}, None)
+    kind = programs.program_of(lambda shared, item, static: item["x"] + 1, None, {"x": np.zeros((4, 2**18))}, None)
     if jax.default_backend() == "cpu":
         with pytest.raises(ValueError, match=r"a run needs .* GiB of memory, and the machine has 0.0 GiB; fewer"):
-            many_runs.make_plan(kind, 4)
+            many_runs.compile_to_fit(kind, 4)
 
 
 def test_available_memory():

@@ -9,7 +9,7 @@ import pytest
 from d2djax import channel
 from d2djax.config import Config
 from d2djax.network import Network, make_network
-from d2djax.rng import Stream, at, drawn, normal_numbers, run_key, uniform_numbers
+from d2djax.rng import Stream, at, draw_rounded_up, normal_numbers, run_key, uniform_numbers
 
 SEEDS = np.arange(128)
 # Statistics may be off by this many standard errors: about one in two million if all is right.
@@ -349,5 +349,5 @@ def test_a_longer_list_starts_with_the_same_numbers(shape):
 )
 def test_lists_have_few_lengths(size, length):
     asked = []
-    drawn(run_key(0), lambda key, shape: asked.append(shape) or jnp.zeros(shape), (size,))
+    draw_rounded_up(run_key(0), lambda key, shape: asked.append(shape) or jnp.zeros(shape), (size,))
     assert asked == [(length,)] and length <= max(256, 1.25 * size)

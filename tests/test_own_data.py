@@ -15,7 +15,7 @@ from d2djax.config import PRESETS
 from d2djax.data.types import DataError, Dataset
 from d2djax.running import runs
 from d2djax.running.axes import Uniform
-from d2djax.running.plan import make_design
+from d2djax.running.plan import plan_sweep
 from d2djax.running.runs import fill_in, set_up
 from d2djax.searching.searches import search
 
@@ -223,11 +223,11 @@ def test_own_data_must_be_there():
 @pytest.mark.parametrize("axes", [{"learning_rate": [0.1, 0.2]}, [{"learning_rate": 0.1}, {"learning_rate": 0.2}]])
 def test_axes_give_settings_too(axes):
     config = replace(SMALL, model="mlp", num_devices=2)
-    assert len(make_design(config, axes, 1, MINE).setups) == 1
+    assert len(plan_sweep(config, axes, 1, MINE).setups) == 1
     with pytest.raises(ValueError, match="no defaults for learning_rate"):
-        make_design(config, {"learning_rate": [0.1, None]}, 1, MINE)
+        plan_sweep(config, {"learning_rate": [0.1, None]}, 1, MINE)
     with pytest.raises(ValueError, match="no defaults for learning_rate"):
-        make_design(config, {"gamma": [0.1]}, 1, MINE)
+        plan_sweep(config, {"gamma": [0.1]}, 1, MINE)
 
 
 def test_searches_ask_for_what_they_use(tmp_path):

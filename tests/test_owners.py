@@ -17,7 +17,7 @@ from d2djax.federated import Recipe
 from d2djax.partition import class_counts
 from d2djax.rng import run_key
 from d2djax.running.axes import Uniform
-from d2djax.running.plan import make_design
+from d2djax.running.plan import plan_sweep
 from d2djax.running.runs import fill_in, set_up
 from d2djax.searching.searches import search
 from d2djax.simulation import simulate
@@ -196,7 +196,7 @@ def test_a_sweep_that_goes_on_with_other_owners_is_refused(config, owned, tmp_pa
 
 
 def test_shares_that_are_held_out_are_points_of_a_sweep(config, owned):
-    design = make_design(config, {"test_fraction": [0.2, 0.5]}, 1, owned)
+    design = plan_sweep(config, {"test_fraction": [0.2, 0.5]}, 1, owned)
     counts = [setup.counts.sum() for setup in design.setups]
     assert counts == [setup.points.owned.train.shape[0] for setup in design.setups]
     assert counts == [sum(n - round(n * share) for n in np.bincount(owned.owner)) for share in (0.2, 0.5)]
@@ -267,7 +267,7 @@ def test_what_owners_say_is_no_axis(tmp_path):
     data = small([0, 0, 1, 1, 2, 2])
     for name, values in (("num_devices", [3, 25]), ("points_per_device", [2]), ("partition", ["own", "iid"])):
         with pytest.raises(ValueError, match=f"{name} cannot be an axis where points have owners, as in mine"):
-            make_design(GRAPHS, {name: values}, 1, data, trains=False)
+            plan_sweep(GRAPHS, {name: values}, 1, data, trains=False)
     with pytest.raises(ValueError, match="concentration cannot be an axis where points have owners"):
         ranges = {"concentration": Uniform(0.1, 1)}
         search(GRAPHS, ranges, ("reward",), data=data, out=tmp_path, progress=False)

@@ -134,12 +134,12 @@ def test_every_variable_has_unit_and_meaning(found):
 
 
 def test_kinds_of_numbers(found):
-    kinds = {name: str(variable.dtype) for name, variable in found.data_vars.items()}
+    needed = {name: str(variable.dtype) for name, variable in found.data_vars.items()}
     whole = {name: "int32" for name in WHOLE} | {"status": "int8"}
-    assert {name: kinds.pop(name) for name in WHOLE} == whole
+    assert {name: needed.pop(name) for name in WHOLE} == whole
     # Bits sent are exact and may pass what 32 bits hold.
-    assert kinds.pop("upload_bits") == "int64"
-    assert set(kinds.values()) == {"float32"}
+    assert needed.pop("upload_bits") == "int64"
+    assert set(needed.values()) == {"float32"}
 
 
 def test_values_are_in_their_range(found):
@@ -241,10 +241,12 @@ def test_numbers_do_not_compile_anew(found_none, only_none, tiny_dataset):
 
 def test_what_compiles_ahead_is_what_runs(found, all_policies, tiny_dataset, monkeypatch):
     started, used, compiled = [], [], programs.compiled
-    monkeypatch.setattr(programs, "start", lambda kind, width: started.append(kind))
-    monkeypatch.setattr(programs, "compiled", lambda kind, width: used.append(kind) or compiled(kind, width))
+    monkeypatch.setattr(programs, "start", lambda program, width: started.append(program))
+    monkeypatch.setattr(
+        programs, "compiled", lambda program, width: used.append(program) or compiled(program, width)
+    )
     d2djax.run(all_policies, 1, data=tiny_dataset, progress=False, width=1)
-    assert [kind.function for kind in used] == [runs.network_of, runs.graphs_of, runs.learning_of]
+    assert [program.function for program in used] == [runs.network_of, runs.graphs_of, runs.learning_of]
     assert started == used
 
 
@@ -257,10 +259,10 @@ def test_programs_compile_beside_each_other(monkeypatch):
 
     monkeypatch.setattr(programs, "_compile", together)
     add = [lambda shared, item, static, n=n: item + n for n in range(3)]
-    kinds = [programs.kind_of(one, None, np.arange(3), None) for one in add]
-    for kind in kinds:
-        programs.start(kind, 1)
-    assert [programs.compiled(kind, 1).width for kind in kinds] == [1, 1, 1]
+    needed = [programs.program_of(one, None, np.arange(3), None) for one in add]
+    for program in needed:
+        programs.start(program, 1)
+    assert [programs.compiled(program, 1).width for program in needed] == [1, 1, 1]
 
 
 def test_two_devices_equal_one(found_none, only_none, tiny_dataset, tmp_path):

@@ -345,7 +345,7 @@ def as_it_is(x):
 
 
 def test_another_recipe_is_refused(sweep, config, tiny_dataset):
-    made = lambda recipe: plan.make_design(config, GRID, 3, tiny_dataset, recipe)  # noqa: E731
+    made = lambda recipe: plan.plan_sweep(config, GRID, 3, tiny_dataset, recipe)  # noqa: E731
     recipes = [
         d2djax.Recipe(Linear(last), client=partial(optax.sgd, momentum=momentum))
         for last, momentum in ((np.tanh, 0.9), (as_it_is, 0.9), (np.tanh, 0.8))
@@ -423,7 +423,7 @@ def test_memory_that_runs_out_changes_only_the_width(whole, sweep, tmp_path, mon
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
 
         real = compiled(*arguments[:-1], 1)
-        return real if arguments[-1] == 1 else replace(real, program=fail, width=2, slots=2)
+        return real if arguments[-1] == 1 else replace(real, call=fail, width=2, slots=2)
 
     monkeypatch.setattr(programs, "compiled", limited)
     monkeypatch.setattr(many_runs, "_most_width", {})

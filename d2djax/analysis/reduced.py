@@ -35,7 +35,7 @@ def plain(values: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Points:
+class ByPoint:
     """Results with all points of a sweep along one dimension `at`.
 
     Attributes:
@@ -67,12 +67,12 @@ def _flat(values: xarray.DataArray, axes: list[str]) -> xarray.DataArray:
     return xarray.DataArray(flat, dims=("at", *one.dims[len(axes) :]))
 
 
-def by_point(results: xarray.Dataset) -> Points:
+def by_point(results: xarray.Dataset) -> ByPoint:
     """The points of a sweep, or the only one of a run; which runs are done and which diverged is read."""
     axes = [str(dim) for dim in results["status"].dims if dim not in WITHIN]
     status = _flat(results["status"], axes).transpose("at", "run", "policy").values
     done = _flat(results["done"], axes).values > 0 if "done" in results else np.ones(status.shape[:2], bool)
-    return Points(results, axes, done, (status > 0) & done[:, :, None])
+    return ByPoint(results, axes, done, (status > 0) & done[:, :, None])
 
 
 def settings(results: xarray.Dataset, axes: list[str]) -> dict[str, list[Any]]:
@@ -93,7 +93,7 @@ def _setting(value: Any) -> Any:
     return value
 
 
-def chosen(points: Points, most: int) -> tuple[list[int], Points]:
+def chosen(points: ByPoint, most: int) -> tuple[list[int], ByPoint]:
     """At most `most` points, evenly chosen along every axis, so that those of a grid are a grid too.
 
     Args:
@@ -117,19 +117,19 @@ def _label(values: xarray.DataArray, more: str = "") -> str:
     return f"{values.attrs.get('long_name', values.name)}{more}{'' if unit == '1' else f' ({unit})'}"
 
 
-def _in_order(points: Points) -> list[str]:
+def _in_order(points: ByPoint) -> list[str]:
     """Names of variables, those that matter most first."""
     names = [str(name) for name, one in points.results.data_vars.items() if "run" in one.dims]
     names = sorted(set(names) - {*PLACES, "done"})
     return sorted(names, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
 
 
-def _policies(points: Points, name: str, other: str) -> list[str]:
+def _policies(points: ByPoint, name: str, other: str) -> list[str]:
     one = points.results[name]
     return [str(policy) for policy in one["policy"].values] if "policy" in one.dims else [other]
 
 
-def curves(points: Points) -> dict[str, Any]:
+def curves(points: ByPoint) -> dict[str, Any]:
     """Every variable over rounds or episodes: [point][policy] of mean, lower and upper limit."""
     found = {}
     for name in _in_order(points):
@@ -154,7 +154,7 @@ def curves(points: Points) -> dict[str, Any]:
     return found
 
 
-def _reduced(points: Points, name: str) -> dict[str, tuple[str, xarray.DataArray]]:
+def _reduced(points: ByPoint, name: str) -> dict[str, tuple[str, xarray.DataArray]]:
     """Label and samples (at, run, policy) of a variable averaged within each run, and at its end, by name."""
     one = points.results[name]
     if name == "status":
@@ -176,7 +176,7 @@ def _reduced(points: Points, name: str) -> dict[str, tuple[str, xarray.DataArray
     return found
 
 
-def maps(points: Points) -> dict[str, Any]:
+def maps(points: ByPoint) -> dict[str, Any]:
     """Every variable in one number a run: [point][policy] of the mean, for few points with its limits."""
     found = {}
     for name in _in_order(points):
@@ -189,7 +189,7 @@ def maps(points: Points) -> dict[str, Any]:
     return found
 
 
-def graphs(points: Points, runs: int) -> dict[str, Any]:
+def graphs(points: ByPoint, runs: int) -> dict[str, Any]:
     """The map of each point and each of the first runs, and who sends to whom."""
     some = points.results.isel(run=slice(runs))
     parts = {

@@ -73,7 +73,7 @@ def _machine(about: dict[str, Any], backend: str) -> str:
     return ", ".join(parts)
 
 
-def _tables(points: reduced.Points) -> list[list[dict[str, Any]]]:
+def _tables(points: reduced.ByPoint) -> list[list[dict[str, Any]]]:
     """Summary of each point and, of trained runs, the costs."""
     found = []
     names = policies_of(points.results)
@@ -85,7 +85,7 @@ def _tables(points: reduced.Points) -> list[list[dict[str, Any]]]:
     return found
 
 
-def _notes(points: reduced.Points, curves: int, graphs: int, runs: int) -> list[str]:
+def _notes(points: reduced.ByPoint, curves: int, graphs: int, runs: int) -> list[str]:
     """What the page leaves out."""
     count, num_runs = points.done.shape
     done, diverged = int(points.done.sum()), int(points.diverged.sum())

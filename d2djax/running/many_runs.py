@@ -14,13 +14,13 @@ from jax.sharding import Mesh, NamedSharding
 from d2djax.running import programs
 from d2djax.running.machine import accelerator_memory, memory_bytes
 from d2djax.running.packing import pack
-from d2djax.running.programs import REPLICATED, SPLIT, Kind, Plan, kind_of, make_mesh
+from d2djax.running.programs import REPLICATED, SPLIT, Compiled, Program, make_mesh, program_of
 
 Tree = Any
 MEMORY_SHARE = 0.6
 SECONDS_PER_CALL = 1.0
 # The width that is left after a program ran out of memory.
-_most_width: dict[Kind, int] = {}
+_most_width: dict[Program, int] = {}
 
 
 def share(tree: Tree) -> Tree:
@@ -34,7 +34,7 @@ def memory_limit() -> int:
     return int(MEMORY_SHARE * limit)
 
 
-def make_plan(kind: Kind, size: int, width: int | None = None) -> Plan:
+def compile_to_fit(program: Program, size: int, width: int | None = None) -> Compiled:
     """Compiles what `map_runs` runs, unless it has done so before.
 
     On a CPU one run at a time: a core's cache holds the models of one run, not of several. On an accelerator as
@@ -42,7 +42,7 @@ def make_plan(kind: Kind, size: int, width: int | None = None) -> Plan:
     numbers of runs that differ a little share a program.
 
     Args:
-        kind: the kind of program.
+        program: what is to be compiled.
         size: number of items; it matters on accelerators only.
         width: runs at the same time on each device; none: as above.
 
@@ -50,48 +50,48 @@ def make_plan(kind: Kind, size: int, width: int | None = None) -> Plan:
         ValueError: `width` is under 1, or the program takes more memory than the machine has.
     """
     if width is None and jax.default_backend() != "cpu":
-        one = programs.compiled(kind, 1)
+        one = programs.compiled(program, 1)
         share = -(-size // make_mesh().size)
         width = 2 ** int(np.log2(max(1, min(memory_limit() // max(1, one.bytes), share))))
-    plan = _plan_that_fits(kind, 1 if width is None else width)
+    compiled = _compiled_that_fits(program, 1 if width is None else width)
     # A system that promises more memory than it has would end the process in the middle.
-    if jax.default_backend() == "cpu" and plan.bytes > (memory_bytes() or plan.bytes):
+    if jax.default_backend() == "cpu" and compiled.bytes > (memory_bytes() or compiled.bytes):
         raise ValueError(
-            f"a run needs {plan.bytes / 2**30:,.1f} GiB of memory, and the machine has "
+            f"a run needs {compiled.bytes / 2**30:,.1f} GiB of memory, and the machine has "
             f"{memory_bytes() / 2**30:,.1f} GiB; fewer devices, points or a smaller batch need less"
         )
-    return plan
+    return compiled
 
 
-def _plan_that_fits(kind: Kind, width: int) -> Plan:
+def _compiled_that_fits(program: Program, width: int) -> Compiled:
     """The program of a width; of half of it where compiling runs out of memory, as trials of kernels may do."""
     while True:
-        width = min(width, _most_width.get(kind, width))
+        width = min(width, _most_width.get(program, width))
         try:
-            return programs.compiled(kind, width)
+            return programs.compiled(program, width)
         except jax.errors.JaxRuntimeError as error:
-            _halve(kind, width, error)
+            _halve(program, width, error)
 
 
-def _halve(kind: Kind, width: int, error: Exception) -> None:
+def _halve(program: Program, width: int, error: Exception) -> None:
     """Half as many runs at a time from now on, if it was memory that failed and there is a half."""
     if "RESOURCE_EXHAUSTED" not in str(error) or width == 1:
         raise error
-    _most_width[kind] = width // 2
+    _most_width[program] = width // 2
 
 
-def _spread(items: Tree, numbers: np.ndarray, plan: Plan, mesh: Mesh) -> tuple[Tree, jax.Array, np.ndarray]:
+def _spread(items: Tree, numbers: np.ndarray, compiled: Compiled, mesh: Mesh) -> tuple[Tree, jax.Array, np.ndarray]:
     """Items in the slots of the devices, blocks of each device, and the slots whose results are wanted."""
     per_device = -(-numbers.size // mesh.size)
     taken = np.clip(numbers.size - per_device * np.arange(mesh.size), 0, per_device)
-    slot = np.arange(plan.slots)
+    slot = np.arange(compiled.slots)
     # Places without a run get one that is there: a block may compute it, and nobody reads the result.
     place = np.minimum(per_device * np.arange(mesh.size)[:, None] + slot, numbers.size - 1)
     wanted = np.flatnonzero((slot < taken[:, None]).ravel())
     split = NamedSharding(mesh, SPLIT)
     put = lambda rows: jax.make_array_from_callback(rows.shape, split, lambda part: rows[part])  # noqa: E731
     rows = numbers[place.ravel()]
-    num_blocks = put((-(-taken // plan.width)).astype(np.int32))
+    num_blocks = put((-(-taken // compiled.width)).astype(np.int32))
     return jax.tree.map(lambda leaf: put(leaf[rows]), items), num_blocks, wanted
 
 
@@ -126,10 +126,10 @@ def map_runs(
     items: Tree,
     static: Any = None,
     *,
-    kind: Kind | None = None,
+    program: Program | None = None,
     width: int | None = None,
     advance: Callable[[int], None] = lambda done: None,
-    announce: Callable[[Plan], None] = lambda plan: None,
+    announce: Callable[[Compiled], None] = lambda compiled: None,
 ) -> Tree:
     """Computes `function(shared, item, static)` for every item, over all devices.
 
@@ -142,10 +142,10 @@ def map_runs(
         shared: pytree that all runs read.
         items: pytree with a leading axis, one entry per run.
         static: hashable, part of the program.
-        kind: what `kind_of` gives of these four, where it is known; it looks into all code that takes part.
-        width: runs at the same time on each device; none: chosen to fit, see `make_plan`.
+        program: what `program_of` gives of these four, where it is known; it looks into all code that takes part.
+        width: runs at the same time on each device; none: chosen to fit, see `compile_to_fit`.
         advance: called on the host after each call of the program with the number of runs done in it.
-        announce: called with the plan before the first runs, and when a smaller one takes its place.
+        announce: called with the compiled program before the first runs, and when a smaller one takes its place.
 
     Returns:
         Results as NumPy arrays with a leading axis of runs.
@@ -154,27 +154,27 @@ def map_runs(
         ValueError: `width` is under 1.
     """
     mesh, shared, items = make_mesh(), share(shared), jax.tree.map(np.asarray, items)
-    kind = kind_of(function, shared, items, static) if kind is None else kind
+    program = program_of(function, shared, items, static) if program is None else program
     size, done, blocks, results = jax.tree.leaves(items)[0].shape[0], 0, 1, None
-    packed, plan = pack(items), make_plan(kind, size, width)
-    announce(plan)
+    packed, compiled = pack(items), compile_to_fit(program, size, width)
+    announce(compiled)
     while done < size:
-        numbers = np.arange(done, min(size, done + blocks * plan.width * mesh.size))
+        numbers = np.arange(done, min(size, done + blocks * compiled.width * mesh.size))
         started = time.perf_counter()
         try:
-            given, num_blocks, wanted = _spread(packed, numbers, plan, mesh)
-            found = plan.program(shared, given, num_blocks)
+            given, num_blocks, wanted = _spread(packed, numbers, compiled, mesh)
+            found = compiled.call(shared, given, num_blocks)
             if results is None:
                 results = jax.tree.map(lambda leaf: np.empty((size, *leaf.shape[1:]), leaf.dtype), found)
             _fetch(found, wanted, jax.tree.map(lambda leaf, numbers=numbers: leaf[numbers[0] :], results))
         except jax.errors.JaxRuntimeError as error:
-            _halve(kind, plan.width, error)
-            plan, blocks = _plan_that_fits(kind, plan.width), 1
-            announce(plan)
+            _halve(program, compiled.width, error)
+            compiled, blocks = _compiled_that_fits(program, compiled.width), 1
+            announce(compiled)
             continue
         # Not kept beside those of the next call.
         del given, found
-        blocks = _next_blocks(blocks, time.perf_counter() - started, plan.slots // plan.width)
+        blocks = _next_blocks(blocks, time.perf_counter() - started, compiled.slots // compiled.width)
         done += numbers.size
         advance(numbers.size)
     return results

@@ -24,7 +24,7 @@ from d2djax.storage import layout
 
 
 @dataclass(frozen=True)
-class Design:
+class SweepPlan:
     """All runs of a sweep, checked, and the programs that compute them.
 
     Attributes:
@@ -119,7 +119,7 @@ class Design:
             found[name][1][np.ix_(rows, *places)] = values
 
 
-def make_design(
+def plan_sweep(
     config: Config | None,
     axes: Mapping[str, Sequence[Any]] | Sequence[Point],
     seeds: int | Sequence[int],
@@ -127,7 +127,7 @@ def make_design(
     recipe: Recipe | None = None,
     trains: bool = True,
     like: Sequence[Setup] = (),
-) -> Design:
+) -> SweepPlan:
     """Checks all of a sweep and gets its data, if no setup in `like` has it; all else as of `sweep`."""
     run_seeds = check_seeds(seeds)
     config = fill_in(config, data, recipe, trains=trains, axes=values_of(axes))
@@ -141,24 +141,24 @@ def make_design(
     program = np.zeros(len(laid.configs), int)
     for number, numbers in enumerate(groups):
         program[numbers] = number
-    return Design(laid, run_seeds, tuple(setups), program, trains)
+    return SweepPlan(laid, run_seeds, tuple(setups), program, trains)
 
 
-def manifest_of(design: Design) -> dict[str, Any]:
+def manifest_of(plan: SweepPlan) -> dict[str, Any]:
     """What the results are of, see `identity`; two sweeps with equal manifests have equal results."""
     found = identify(
-        design.axes.configs,
-        design.seeds,
-        list({id(setup.dataset): setup.dataset for setup in design.setups}.values()),
-        design.setups[0].recipe,
+        plan.axes.configs,
+        plan.seeds,
+        list({id(setup.dataset): setup.dataset for setup in plan.setups}.values()),
+        plan.setups[0].recipe,
         TAKES_PART,
-        trains=design.trains,
-        axes={name: values for name, (_, values) in design.axes.coordinates.items()},
-        dimensions=list(design.axes.dims),
+        trains=plan.trains,
+        axes={name: values for name, (_, values) in plan.axes.coordinates.items()},
+        dimensions=list(plan.axes.dims),
     )
     if "digest" in found["data"]:
         # Each data set for itself, so that the data of further points can join them.
-        read = {_what_is_read(setup): setup.dataset for setup in design.setups}
+        read = {_what_is_read(setup): setup.dataset for setup in plan.setups}
         found["data"]["digest"] = {name: digest([data]) for name, data in read.items()}
     return found
 
@@ -171,47 +171,47 @@ def _what_is_read(setup: Setup) -> str:
     return f"from {config.min_snr} dB, {windows_per_key(config)} of a key"
 
 
-def lay_out_store(design: Design, manifest: dict[str, Any], shards: int = 1) -> layout.Layout:
+def lay_out_store(plan: SweepPlan, manifest: dict[str, Any], shards: int = 1) -> layout.Layout:
     """Where the results of a sweep go; nothing is computed for it.
 
     Args:
-        design: the sweep.
+        plan: the sweep.
         manifest: see `manifest_of`; it is kept with the results.
         shards: processes that divide the chunks among them.
     """
-    dims = design.axes.dims | {"run": len(design.seeds)}
+    dims = plan.axes.dims | {"run": len(plan.seeds)}
     found: dict[str, Any] = {}
-    for number, setup in enumerate(design.setups):
-        first = design.axes.configs[int(np.flatnonzero(design.program == number)[0])]
+    for number, setup in enumerate(plan.setups):
+        first = plan.axes.configs[int(np.flatnonzero(plan.program == number)[0])]
         learners = stack([setup.learners])
-        graphs, learning = result_shapes(setup, stack_configs([first]), learners, design.trains)
+        graphs, learning = result_shapes(setup, stack_configs([first]), learners, plan.trains)
         zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), (graphs, learning))
         found |= results.variables(setup.config, setup.candidates, zeros[0], zeros[1], setup.sizes.num_parameters)
-    coordinates = {name: (dim, _values(values), {}) for name, (dim, values) in design.axes.coordinates.items()}
-    coordinates["run"] = ("run", design.seeds, {"long_name": "seed"})
+    coordinates = {name: (dim, _values(values), {}) for name, (dim, values) in plan.axes.coordinates.items()}
+    coordinates["run"] = ("run", plan.seeds, {"long_name": "seed"})
     # Runs that do not train have no rounds.
     used = {dim for dims_, *_ in found.values() for dim in dims_}
-    coordinates |= {name: (name, *rest) for name, rest in design.coordinates.items() if name in used}
+    coordinates |= {name: (name, *rest) for name, rest in plan.coordinates.items() if name in used}
     return layout.Layout(
         dims=dims,
-        chunk=layout.chunk_lengths(dims, _most_runs(design, shards)),
+        chunk=layout.chunk_lengths(dims, _most_runs(plan, shards)),
         coordinates=coordinates,
         variables={
-            name: ((*design.axes.dims, *dimensions), values.dtype, attributes)
+            name: ((*plan.axes.dims, *dimensions), values.dtype, attributes)
             for name, (dimensions, values, attributes) in found.items()
         },
         attributes={
-            "title": f"d2djax sweep on {design.setups[0].dataset.name}",
+            "title": f"d2djax sweep on {plan.setups[0].dataset.name}",
             "manifest": json.dumps(manifest, sort_keys=True),
             "machine": json.dumps(machine.describe(), sort_keys=True),
         },
     )
 
 
-def _most_runs(design: Design, shards: int) -> int:
+def _most_runs(plan: SweepPlan, shards: int) -> int:
     """Runs of a chunk: what a stop may lose, so few where each takes long; and enough chunks for all shards."""
-    is_slow = design.trains and jax.default_backend() == "cpu"
-    return max(1, min(32 if is_slow else 256, len(design) // (4 * shards)))
+    is_slow = plan.trains and jax.default_backend() == "cpu"
+    return max(1, min(32 if is_slow else 256, len(plan) // (4 * shards)))
 
 
 def _values(values: list[Any]) -> np.ndarray:

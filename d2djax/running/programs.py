@@ -25,18 +25,18 @@ REPLICATED, SPLIT = PartitionSpec(), PartitionSpec("run")
 
 
 @dataclass(frozen=True)
-class Plan:
+class Compiled:
     """How runs are computed: `width` at the same time on each device, then the next, up to `slots` in one call.
 
     Attributes:
-        program: the compiled program: shared arrays, items [devices * slots, ...] and blocks to compute on each
+        call: the compiled program: shared arrays, items [devices * slots, ...] and blocks to compute on each
             device [devices], to results [devices * slots, ...].
         width: runs at the same time on each device.
         slots: runs in one call on each device, at most; a multiple of `width`.
         bytes: what one call takes on each device, from the compiled program: arguments, results and temporaries.
     """
 
-    program: Callable[[Tree, Tree, Tree], Tree]
+    call: Callable[[Tree, Tree, Tree], Tree]
     width: int
     slots: int
     bytes: int
@@ -56,7 +56,7 @@ def make_mesh() -> Mesh:
 
 
 @dataclass(frozen=True)
-class Kind:
+class Program:
     """All that sets a program apart from others but its width.
 
     Attributes:
@@ -77,14 +77,14 @@ class Kind:
     code: str
 
 
-def kind_of(function: Callable, shared: Tree, items: Tree, static: Any) -> Kind:
-    """The kind of program that `map_runs` needs for these arguments; of arrays, shape and type are enough."""
+def program_of(function: Callable, shared: Tree, items: Tree, static: Any) -> Program:
+    """The program that `map_runs` needs for these arguments; of arrays, shape and type are enough."""
     code = fingerprint((function, static))
-    return Kind(function, static, make_mesh(), abstract(shared), abstract(items, rows=1), code)
+    return Program(function, static, make_mesh(), abstract(shared), abstract(items, rows=1), code)
 
 
 def _same_draws() -> AbstractContextManager[None]:
-    """Random numbers as a list of any length has them, see `rng.drawn`, also where JAX is set to others."""
+    """Random numbers as a list of any length has them, see `rng.draw_rounded_up`, whatever JAX is set to."""
     return jax.threefry_partitionable(True)
 
 
@@ -100,14 +100,14 @@ def _jitted(function: Callable, static: Any, code: str) -> Callable[[Tree, Tree]
 
 
 @lru_cache(maxsize=64)
-def result_shapes(kind: Kind) -> Tree:
+def result_shapes(program: Program) -> Tree:
     """Shape and type of the result of one run, without computing or compiling."""
-    row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), _concrete(kind.item, None))
+    row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), _concrete(program.item, None))
     # Sharded as in the program, so that one trace of the function serves both.
     specs = {"in_specs": (REPLICATED, REPLICATED), "out_specs": REPLICATED, "check_vma": False}
-    inside = jax.shard_map(_jitted(kind.function, kind.static, kind.code), mesh=kind.mesh, **specs)
+    inside = jax.shard_map(_jitted(program.function, program.static, program.code), mesh=program.mesh, **specs)
     with _same_draws():
-        return jax.eval_shape(inside, _concrete(kind.shared, None), row)
+        return jax.eval_shape(inside, _concrete(program.shared, None), row)
 
 
 def _on_one_device(one: Callable, width: int, items: Tree, num_blocks: jax.Array) -> Tree:
@@ -131,13 +131,13 @@ def _on_one_device(one: Callable, width: int, items: Tree, num_blocks: jax.Array
     return jax.lax.fori_loop(0, num_blocks[0], step, empty)
 
 
-def _lower(kind: Kind, width: int) -> tuple[jax.stages.Lowered, int]:
+def _lower(program: Program, width: int) -> tuple[jax.stages.Lowered, int]:
     """The program before XLA compiles it, and its slots on each device."""
     if width < 1:
         raise ValueError(f"width must be at least 1; got {width}")
-    inner, mesh, item = _jitted(kind.function, kind.static, kind.code), kind.mesh, kind.item
+    inner, mesh, item = _jitted(program.function, program.static, program.code), program.mesh, program.item
     row_bytes = sum(int(np.prod(shape)) * dtype.itemsize for shape, dtype in item[1])
-    row_bytes += sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(result_shapes(kind)))
+    row_bytes += sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(result_shapes(program)))
     slots = width * int(np.clip(MOST_CALL_BYTES // (width * max(1, row_bytes)), 1, MOST_BLOCKS))
     # The runs are independent, so nothing needs checking across devices.
     specs = {"in_specs": (REPLICATED, SPLIT, SPLIT), "out_specs": SPLIT, "check_vma": False}
@@ -150,7 +150,7 @@ def _lower(kind: Kind, width: int) -> tuple[jax.stages.Lowered, int]:
     rows = [jax.ShapeDtypeStruct(*one, sharding=split) for one in packed_shapes(item, mesh.size * slots)]
     mapped = jax.jit(jax.shard_map(runs, mesh=mesh, **specs))
     with _same_draws():
-        return mapped.lower(_concrete(kind.shared, whole), rows, counts), slots
+        return mapped.lower(_concrete(program.shared, whole), rows, counts), slots
 
 
 def _compiler_options() -> dict[str, Any]:
@@ -162,11 +162,11 @@ def _compiler_options() -> dict[str, Any]:
     return {} if is_set or jax.default_backend() != "cpu" else {"xla_backend_optimization_level": 2}
 
 
-def _compile(lowered: jax.stages.Lowered, width: int, slots: int) -> Plan:
-    program = lowered.compile(_compiler_options())
-    sizes = program.memory_analysis()
+def _compile(lowered: jax.stages.Lowered, width: int, slots: int) -> Compiled:
+    call = lowered.compile(_compiler_options())
+    sizes = call.memory_analysis()
     parts = (sizes.argument_size_in_bytes, sizes.output_size_in_bytes, sizes.temp_size_in_bytes) if sizes else ()
-    return Plan(program, width, slots, sum(parts))
+    return Compiled(call, width, slots, sum(parts))
 
 
 @cache
@@ -177,25 +177,25 @@ def _compilers() -> ThreadPoolExecutor:
 
 # Programs by what they compute; a sweep uses few, and one that is not in use any more may go.
 @lru_cache(maxsize=64)
-def _started(kind: Kind, width: int) -> Future[Plan]:
+def _started(program: Program, width: int) -> Future[Compiled]:
     # Traced here, where settings of JAX hold that are made for one thread; XLA works beside Python.
-    lowered, slots = _lower(kind, width)
+    lowered, slots = _lower(program, width)
     return _compilers().submit(_compile, lowered, width, slots)
 
 
-def start(kind: Kind, width: int | None) -> None:
+def start(program: Program, width: int | None) -> None:
     """Begins to compile a program that will be needed soon; on a CPU alone.
 
     While it compiles, an accelerator tries out kernels on itself, which should not happen beside other work.
     """
     if jax.default_backend() == "cpu":
-        _started(kind, 1 if width is None else width)
+        _started(program, 1 if width is None else width)
 
 
-def compiled(kind: Kind, width: int) -> Plan:
+def compiled(program: Program, width: int) -> Compiled:
     """The program of a width, compiled unless it has been before."""
     try:
-        return _started(kind, width).result()
+        return _started(program, width).result()
     except Exception:
         # What failed for once, such as for memory, may be tried again.
         _started.cache_clear()

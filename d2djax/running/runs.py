@@ -38,7 +38,7 @@ from d2djax.running import machine, programs, results
 from d2djax.running.identity import identify
 from d2djax.running.many_runs import map_runs
 from d2djax.running.memory import check_memory
-from d2djax.running.programs import Kind, Plan, kind_of
+from d2djax.running.programs import Compiled, Program, program_of
 from d2djax.running.progress import Stage, announcer, errors, stage
 from d2djax.simulation import Graphs, Move, Sizes, exchange_and_train, find_graphs, moves, with_model
 from d2djax.validation import validate
@@ -341,7 +341,7 @@ def result_shapes(
     configs: Config,
     learners: Mapping[str, Any],
     trains: bool = True,
-    each: Callable[[Kind], None] = lambda kind: None,
+    each: Callable[[Program], None] = lambda program: None,
 ) -> tuple[Graphs, Learning | None]:
     """What `compute` returns for as many runs as `configs` has, as shapes; nothing is computed or compiled.
 
@@ -350,7 +350,7 @@ def result_shapes(
         configs: see there.
         learners: see there.
         trains: see there.
-        each: called with the kind of each program that `compute` needs, in its order.
+        each: called with each program that `compute` needs, in its order.
     """
     size, num_policies = len(jax.tree.leaves(configs)[0]), len(setup.candidates)
     item: dict[str, Any] = {"seed": np.zeros(size, np.int32), "config": configs}
@@ -359,9 +359,9 @@ def result_shapes(
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((*leading, *leaf.shape), leaf.dtype), tree)
 
     def result(function: Callable, shared: Any, items: Any, static: Any) -> Any:
-        kind = kind_of(function, shared, items, static)
-        each(kind)
-        return programs.result_shapes(kind)
+        program = program_of(function, shared, items, static)
+        each(program)
+        return programs.result_shapes(program)
 
     network = result(network_of, setup.counts, item, None)
     before = {"network": rows(network, size), "learners": learners}
@@ -384,7 +384,7 @@ def compute(
     *,
     trains: bool = True,
     width: int | None = None,
-    announce: Callable[[str, Plan], None] = lambda name, plan: None,
+    announce: Callable[[str, Compiled], None] = lambda name, compiled: None,
 ) -> tuple[Graphs, Learning | None]:
     """Computes runs that may differ in their seeds and in all numbers of the config; all share their programs.
 
@@ -399,7 +399,7 @@ def compute(
         stages: gives a stage of the work that is shown, by its name.
         trains: they train; otherwise they end with the graphs.
         width: runs at the same time on each device; none: chosen to fit.
-        announce: called with the name of a stage and its plan, before its first runs.
+        announce: called with the name of a stage and its compiled program, before its first runs.
 
     Raises:
         ValueError: a policy of one's own fails, or gives what is no graph.
@@ -407,11 +407,11 @@ def compute(
     Returns:
         Their graphs, fields [U, ...], and their learning curves, fields [U, M, ...]; none without training.
     """
-    kinds: dict[Callable, Kind] = {}
+    needed: dict[Callable, Program] = {}
 
-    def begin(kind: Kind) -> None:
-        kinds[kind.function] = kind
-        programs.start(kind, width)
+    def begin(program: Program) -> None:
+        needed[program.function] = program
+        programs.start(program, width)
 
     # All programs at once, the later ones while the first runs.
     result_shapes(setup, configs, learners, trains, each=begin)
@@ -419,7 +419,7 @@ def compute(
     runs = {"seed": seeds, "config": configs}
 
     def once(name: str, function: Callable, shared: Any, items: Any, static: Any, matters: Any) -> Any:
-        options = {"kind": kinds[function], "width": width, "announce": partial(announce, name)}
+        options = {"program": needed[function], "width": width, "announce": partial(announce, name)}
         return _once(function, shared, items, static, matters, stages(name), **options)
 
     matters = (seeds, numbers(GRAPH_NUMBERS | TRAINING_NUMBERS, False))

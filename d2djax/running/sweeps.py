@@ -19,7 +19,7 @@ from d2djax.federated import Recipe
 from d2djax.running import repeat, results
 from d2djax.running.axes import Point
 from d2djax.running.chunks import Chunks, prepare
-from d2djax.running.plan import Design, lay_out_store, make_design, manifest_of
+from d2djax.running.plan import SweepPlan, lay_out_store, manifest_of, plan_sweep
 from d2djax.running.progress import Stage, Tally, announcer, errors, live, plural
 from d2djax.running.runs import Setup, check_options
 from d2djax.storage import files, layout, locks
@@ -88,11 +88,11 @@ def sweep(
     part, width = _check_shard(shard), check_options(width, training=training, progress=progress)
     folder = files.check_folder(out)
     console = errors() if progress else None
-    design = make_design(config, axes, seeds, data, recipe, training)
-    wanted = lay_out_store(design, manifest_of(design), part[1])
+    plan = plan_sweep(config, axes, seeds, data, recipe, training)
+    wanted = lay_out_store(plan, manifest_of(plan), part[1])
     path = folder / files.STORE
-    fill = partial(_fill, design, width, console if jax.process_index() == 0 else None)
-    text = file_text or _file_text(design, config or Config(), data, recipe)
+    fill = partial(_fill, plan, width, console if jax.process_index() == 0 else None)
+    text = file_text or _file_text(plan, config or Config(), data, recipe)
     if jax.process_index() == 0:
         with locks.working(path.with_name(f"{path.name}.lock"), errors().print) as held:
             fill(partial(_begin, path, wanted, part, held, text))
@@ -113,13 +113,13 @@ def _begin(path: Path, wanted: layout.Layout, part: tuple[int, int], held: locks
     return chunks
 
 
-def _file_text(design: Design, config: Config, data: Dataset | None, recipe: Recipe | None) -> str:
+def _file_text(plan: SweepPlan, config: Config, data: Dataset | None, recipe: Recipe | None) -> str:
     """The file of a sweep that was called from Python: axes or points, seeds, and the settings that are on none."""
-    axes = {name: values for name, (_, values) in design.axes.coordinates.items()}
+    axes = {name: values for name, (_, values) in plan.axes.coordinates.items()}
     options: dict[str, Any] = {"axis": [repeat.axis_text(name, values) for name, values in axes.items()]}
-    if "point" in design.axes.dims:
+    if "point" in plan.axes.dims:
         options = {"points": [dict(zip(axes, point, strict=True)) for point in zip(*axes.values(), strict=True)]}
-    options |= repeat.seed_options(design.seeds) | {"training": design.trains}
+    options |= repeat.seed_options(plan.seeds) | {"training": plan.trains}
     return repeat.text_of("sweep", options, config, list(axes), data=data, recipe=recipe)
 
 
@@ -150,7 +150,9 @@ def stages_of(tally: Tally, setup: Setup, runs: int) -> Callable[[str], Stage]:
     return tally.stages(runs, units)
 
 
-def _fill(design: Design, width: int | None, console: Console | None, prepare: Callable[[], Chunks] | None) -> None:
+def _fill(
+    plan: SweepPlan, width: int | None, console: Console | None, prepare: Callable[[], Chunks] | None
+) -> None:
     """Computes and writes the runs that are left; of several processes the first one has the chunks."""
     chunks: Chunks | None = None
 
@@ -168,15 +170,15 @@ def _fill(design: Design, width: int | None, console: Console | None, prepare: C
         console.print(f"{chunked}; left to do here: {total:,} in {num_left:,}")
     announce = announcer(console)
     with live(console) as show:
-        tally = Tally(show, int(total), int(asked), "training" if design.trains else "discovery")
+        tally = Tally(show, int(total), int(asked), "training" if plan.trains else "discovery")
         # Numbers from 1, since 0 is none.
         while (row := _agree(taken, int(most))).any():
-            points, runs = np.divmod(row[row > 0] - 1, len(design.seeds))
+            points, runs = np.divmod(row[row > 0] - 1, len(plan.seeds))
             if chunks:
                 tally.total = tally.done + len(runs) + sum(chunks.left.values())
-            found = design.compute(points, runs, partial(stages_of, tally), width, announce)
+            found = plan.compute(points, runs, partial(stages_of, tally), width, announce)
             if chunks:
-                own = {dim: values for dim, (values, _) in design.coordinates.items()}
+                own = {dim: values for dim, (values, _) in plan.coordinates.items()}
                 chunks.write({name: values for name, (_, values, _) in found.items()}, own)
             tally.finish(len(runs), int((found["status"][1] > 0).any(axis=1).sum()))
 

@@ -21,7 +21,7 @@ from d2djax.running import machine, repeat, results
 from d2djax.running.axes import Choice, LogUniform, Range, check_ranges, corners, is_whole, lay_out
 from d2djax.running.axes import values_of as axes_of
 from d2djax.running.identity import identify
-from d2djax.running.plan import Design, make_design
+from d2djax.running.plan import SweepPlan, plan_sweep
 from d2djax.running.progress import Tally, errors, live
 from d2djax.running.runs import TAKES_PART, Setup, check_kinds, check_options, check_seeds, set_up
 from d2djax.running.sweeps import stages_of
@@ -69,14 +69,14 @@ def _ask(study: optuna.Study, space: Mapping[str, Any], count: int, seed: int, d
         return [study.ask(dict(space)) for _ in range(count)]
 
 
-def _evaluate(design: Design, objectives: Sequence[str], tally: Tally, width: int | None) -> dict[str, np.ndarray]:
+def _evaluate(plan: SweepPlan, objectives: Sequence[str], tally: Tally, width: int | None) -> dict[str, np.ndarray]:
     """Each objective for every point and seed, [P, R], of the only policy; NaN where a run diverged."""
-    points, runs = np.divmod(np.arange(len(design)), len(design.seeds))
-    computed = design.compute(points, runs, partial(stages_of, tally), width, lambda name, plan: None)
-    tally.finish(len(design), int((computed["status"][1] > 0).sum()))
-    uploads = np.array([num_aggregations(config) for config in design.axes.configs])[points]
-    (policy,) = design.setups[0].candidates
-    shape = (len(design.axes.configs), len(design.seeds))
+    points, runs = np.divmod(np.arange(len(plan)), len(plan.seeds))
+    computed = plan.compute(points, runs, partial(stages_of, tally), width, lambda name, compiled: None)
+    tally.finish(len(plan), int((computed["status"][1] > 0).sum()))
+    uploads = np.array([num_aggregations(config) for config in plan.axes.configs])[points]
+    (policy,) = plan.setups[0].candidates
+    shape = (len(plan.axes.configs), len(plan.seeds))
     found = values_of(computed, policy, objectives, uploads)
     return {name: values.reshape(shape) for name, values in found.items()}
 
@@ -201,9 +201,9 @@ def search(
         def compute(points: list[dict[str, Any]], seeds: list[int]) -> Iterator[dict[str, np.ndarray]]:
             """Values of each point for each seed, by objective."""
             nonlocal before
-            design = make_design(setup.config, points, seeds, data, used, trains, like=before)
-            before = (setup, *design.setups)
-            found = _evaluate(design, names, tally, width)
+            plan = plan_sweep(setup.config, points, seeds, data, used, trains, like=before)
+            before = (setup, *plan.setups)
+            found = _evaluate(plan, names, tally, width)
             return ({name: values[number] for name, values in found.items()} for number in range(len(points)))
 
         for first in range(0, len(lacking), batch):
