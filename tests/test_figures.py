@@ -1,9 +1,7 @@
 import json
 import runpy
-import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -83,14 +81,21 @@ def test_data_of_a_folder_that_is_given(monkeypatch):
     assert asked == ["here"]
 
 
-@pytest.mark.parametrize("name", [name for name in FIGURES if name.startswith("2")])
-def test_scripts_draw_what_the_command_draws(monkeypatch, name):
-    shown = []
-    fake = SimpleNamespace(show=lambda name, points, draw, claims: shown.append((name, points, draw, claims)))
-    monkeypatch.setitem(sys.modules, "show", fake)
-    runpy.run_path(str(EXPERIMENTS / f"figure_{name}.py"), run_name="__main__")
-    drawing = FIGURES[name]
-    assert shown == [(name, drawing.studies, drawing.draw, drawing.claims)]
+def test_the_template_of_a_figure_draws_its_own(monkeypatch, tmp_path, capsys):
+    template = runpy.run_path(str(EXPERIMENTS / "figure.py"))
+    small = replace(template["CONFIG"], num_devices=6, num_states=2, num_episodes=40)
+    for name, value in (("CONFIG", small), ("AXES", {"trust_probability": [0.5, 1.0]})):
+        monkeypatch.setitem(template["main"].__globals__, name, value)
+    # The devices and the cache are those of all tests.
+    for name in ("use_all_cores", "use_compilation_cache"):
+        monkeypatch.setattr(template["d2djax"], name, lambda: None)
+    template["main"](template["Options"](seeds=2, out=tmp_path))
+    with Image.open(tmp_path / "trust.png") as picture:
+        assert picture.width > 500
+    lines = (tmp_path / "trust.csv").read_text().splitlines()
+    # A point for each of three policies and two values, below the heading.
+    assert len(lines) == 7 and sum(",rl," in line for line in lines) == 2
+    assert capsys.readouterr().out.splitlines()[-1] == str(tmp_path / "trust.png")
 
 
 @pytest.mark.parametrize(
