@@ -101,15 +101,15 @@ def check_fits(dataset: Dataset, config: Config) -> None:
         check_owners(dataset, config)
 
 
-# What says who has which points where they are nobody's.
+# What is dealt to whom where points are nobody's.
 OF_PARTITION = ("partition", "classes_per_device", "concentration", "shards_per_device", "points_per_device")
 
 
 def of_owners(config: Config, dataset: Dataset, axes: Collection[str] = ()) -> Config:
     """A config whose devices are the owners of the points of a data set; a second call changes nothing.
 
-    `num_devices` is their number, and nothing is dealt: `partition="own"`. `points_per_device`, of which nothing
-    but bounds is computed, is what an owner has on average, rounded up.
+    `num_devices` is their number, and nothing is dealt: `partition="own"`, which does not use the settings of other
+    partitions. `points_per_device`, which then is only in bounds, is what an owner has on average, rounded up.
 
     Args:
         config: not validated.
@@ -117,25 +117,24 @@ def of_owners(config: Config, dataset: Dataset, axes: Collection[str] = ()) -> C
         axes: settings of which each point of a sweep has its own value.
 
     Raises:
-        ValueError: a setting contradicts the owners, or would have no meaning.
+        ValueError: the number of devices, the partition or an axis contradicts the owners.
     """
     sizes = cell_sizes(dataset)
+    wrong = [name for name in ("num_devices", *OF_PARTITION) if name in axes]
+    if wrong:
+        raise ValueError(f"{wrong[0]} cannot be an axis where points have owners, as in {dataset.name}")
+    # Whoever leaves a setting at its default has not said it.
+    if config.num_devices not in (len(sizes), Config.num_devices):
+        raise ValueError(
+            f"num_devices must be {len(sizes)}, the owners of {dataset.name}; got {config.num_devices}"
+        )
+    if config.partition not in ("own", Config.partition):
+        raise ValueError(
+            f"partition must be 'own', as the points of {dataset.name} have owners; got {shown(config.partition)}"
+        )
     # Ours: no paper has devices with points of their own.
-    found = {
-        "num_devices": len(sizes),
-        **{name: getattr(Config, name) for name in OF_PARTITION},
-        "partition": "own",
-        "points_per_device": int(-(-sizes.sum() // len(sizes))),
-    }
-    for name, value in found.items():
-        given = getattr(config, name)
-        if name in axes:
-            raise ValueError(f"{name} cannot be an axis where points have owners, as in {dataset.name}")
-        # Whoever leaves a setting at its default has not said it.
-        if given not in (value, getattr(Config, name)):
-            rule = f"{value}, the owners" if name == "num_devices" else "left out: points go to the owners"
-            raise ValueError(f"{name} must be {rule} of {dataset.name}; got {shown(given)}")
-    return replace(config, **found)
+    average = -(-sizes.sum() // len(sizes))
+    return replace(config, num_devices=len(sizes), partition="own", points_per_device=int(average))
 
 
 def check_owners(dataset: Dataset, config: Config) -> None:

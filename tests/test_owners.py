@@ -54,6 +54,9 @@ def test_settings_follow_from_the_owners(filled, owned, config):
     named = fill_in(replace(config, num_devices=6), replace(owned, name="fashion_mnist"), None)
     assert d2djax.validate(named).points_per_device == 167
     assert fill_in(filled, owned, None) == filled
+    # What other partitions use is not used.
+    others = replace(config, classes_per_device=7, shards_per_device=9, points_per_device=10**6)
+    assert d2djax.validate(fill_in(others, owned, None)).points_per_device == 167
 
 
 # --- the split ---
@@ -249,11 +252,7 @@ GRAPHS = d2djax.Config(num_episodes=20, record_every=20, min_classes=1)
     "changes, message",
     [
         ({"num_devices": 4}, "num_devices must be 3, the owners of mine; got 4"),
-        ({"partition": "iid"}, "partition must be left out: points go to the owners of mine; got 'iid'"),
-        ({"points_per_device": 60}, "points_per_device must be left out: points go to the owners of mine; got 60"),
-        ({"classes_per_device": 2}, "classes_per_device must be left out"),
-        ({"concentration": 0.1}, "concentration must be left out"),
-        ({"shards_per_device": 3}, "shards_per_device must be left out"),
+        ({"partition": "iid"}, "partition must be 'own', as the points of mine have owners; got 'iid'"),
         ({"test_fraction": 0.1}, "test_fraction=0.1 leaves class 'low' without a held-out point"),
     ],
 )
