@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from d2djax import policy
-from d2djax.config import Config, initial_value, score_fraction
+from d2djax.config import Config, score_fraction
 from d2djax.episode import play, set_scene
 from d2djax.network import Network
-from d2djax.reward import TOLERANCE
+from d2djax.reward import TOLERANCE, initial_value
 from d2djax.rng import Stream, at
 
 # The columns of a history, in the order of `d2djax.discovery.History`.

@@ -89,7 +89,7 @@ def _alone(design: SweepPlan) -> Contestant:
     configs = stack_configs([design.axes.configs[point] for point in points])
     items = {"seed": design.seeds[places], "config": configs}
     items["network"] = map_runs(runs.network_of, None, items)
-    items["learners"] = {}
+    items["parts"] = {}
     return Contestant(
         ALONE, lambda: map_runs(runs.graphs_of, None, items, setup.of_graphs), len(design), compiles=True
     )

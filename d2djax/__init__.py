@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from d2djax.points import arrange
     from d2djax.policies.check import check_policy
     from d2djax.policies.per_device import per_device
+    from d2djax.reward import PaperReward, Rewards
     from d2djax.running.axes import Choice, LogUniform, Uniform, random_points
     from d2djax.running.machine import use_all_cores, use_compilation_cache
     from d2djax.running.results import read, save
@@ -30,8 +31,10 @@ __all__ = [
     "Discovery",
     "LogUniform",
     "Network",
+    "PaperReward",
     "Recipe",
     "Result",
+    "Rewards",
     "Uniform",
     "arrange",
     "check_policy",
@@ -58,6 +61,7 @@ _PLACES = {
     "data": ("Dataset", "load"),
     "network": ("Network", "make_network"),
     "points": ("arrange",),
+    "reward": ("PaperReward", "Rewards"),
     "discovery": ("Discovery", "discover"),
     "policies.check": ("check_policy",),
     "policies.per_device": ("per_device",),

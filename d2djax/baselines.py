@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -9,6 +11,7 @@ from jax import Array
 from d2djax.config import Config, complete
 from d2djax.episode import Scene, play, set_scene
 from d2djax.network import Network
+from d2djax.reward import PAPER
 from d2djax.rng import Stream, at, uniform_integer
 
 
@@ -38,24 +41,25 @@ def nearest(key: Array, network: Network, config: Config) -> Array:
     return jnp.argmax(jnp.where(itself, -1.0, network.rss), axis=-1).astype(jnp.int32)
 
 
-def _ascend(scene: Scene, state: Array, start: Array, config: Config) -> tuple[Array, Array]:
+def _ascend(scene: Scene, state: Array, start: Array, config: Config, reward: Any) -> tuple[Array, Array]:
     """Best links one device at a time, the others fixed, in passes over all devices; and their reward."""
     num_devices = start.shape[0]
-    total = lambda links: jnp.sum(play(scene, state, links, config)[1].rewards.total)  # noqa: E731
+    total = lambda links: jnp.sum(play(scene, state, links, config, reward)[1].rewards.total)  # noqa: E731
 
     def improve(step: Array, links: Array) -> Array:
         device = step % num_devices
         change = lambda transmitter: total(links.at[device].set(transmitter))  # noqa: E731
-        reward = jax.vmap(change)(jnp.arange(num_devices, dtype=jnp.int32))
-        # A tie keeps the present link: moving for nothing could undo what another device built on.
-        best = jnp.where(jnp.max(reward) > reward[links[device]], jnp.argmax(reward), links[device])
+        value = jax.vmap(change)(jnp.arange(num_devices, dtype=jnp.int32))
+        # A tie keeps the present link: moving for nothing could undo what another device built on. NaN counts as
+        # the largest, so that a reward that is no number anywhere on the way ends in a graph that says so.
+        best = jnp.where(jnp.max(value) <= value[links[device]], links[device], jnp.argmax(value))
         return links.at[device].set(best.astype(jnp.int32))
 
     links = jax.lax.fori_loop(0, config.best_response_sweeps * num_devices, improve, start)
     return links, total(links)
 
 
-def best_response(key: Array, network: Network, config: Config) -> Array:
+def best_response(key: Array, network: Network, config: Config, reward: Any = PAPER) -> Array:
     """A centralised search for the graph of largest summed reward: coordinate ascent with restarts.
 
     In each state, `best_response_sweeps` passes over all devices from each of `best_response_restarts`
@@ -66,6 +70,7 @@ def best_response(key: Array, network: Network, config: Config) -> Array:
         key: key of the run.
         network: the network.
         config: the reward's weights and the two sizes of the search.
+        reward: whose sum is sought: `(network, state, links, exchange, config) -> Rewards`.
 
     Returns:
         Links [S, N].
@@ -80,9 +85,9 @@ def best_response(key: Array, network: Network, config: Config) -> Array:
             # Steps past the states: `uniform` uses the first ones of this stream.
             draw_key = at(key, Stream.BASELINE, num_states * (restart + 1) + state)
             start = jnp.where(restart == 0, alone, _uniform_links(draw_key, num_devices))
-            return _ascend(scene, state, start, config)
+            return _ascend(scene, state, start, config, reward)
 
-        links, reward = jax.lax.map(one_start, jnp.arange(config.best_response_restarts))
-        return links[jnp.argmax(reward)]
+        links, value = jax.lax.map(one_start, jnp.arange(config.best_response_restarts))
+        return links[jnp.argmax(value)]
 
     return jax.lax.map(one_state, jnp.arange(num_states))

@@ -44,14 +44,6 @@ def score_fraction(config: Config) -> Any:
     return 1.0 - config.reliability_threshold if config.score_fraction is None else config.score_fraction
 
 
-def initial_value(config: Config, num_classes: int) -> Any:
-    """Value of an untried link: by default `alpha_1 L + gamma (alpha_1 L + alpha_3 B)`, which no reward exceeds."""
-    if config.initial_value is not None:
-        return config.initial_value
-    most = config.alpha_diversity * num_classes
-    return most + config.gamma * (most + config.alpha_budget * config.cluster_budget)
-
-
 # Numbers that training reads, all of them, and numbers that the search for a graph reads but not the network: what
 # differs in numbers that a stage does not read is not computed again in it.
 TRAINING_NUMBERS = frozenset({"learning_rate", "server_learning_rate", "proximal_weight", "num_stragglers"})

@@ -11,11 +11,11 @@ from jax import Array
 
 from d2djax import policy
 from d2djax.channel import draw_state
-from d2djax.config import Config, complete, initial_value
+from d2djax.config import Config, complete
 from d2djax.episode import Outcome, play, set_scene
 from d2djax.information import feedback_of, known_of
 from d2djax.network import Network
-from d2djax.reward import mean_rewards, score_of
+from d2djax.reward import PAPER, initial_value, mean_rewards, score_of
 from d2djax.rng import Stream, at
 from d2djax.validation import check_settings
 
@@ -26,10 +26,11 @@ class History:
     """Learning curves, one point per `record_every` episodes, each the mean over them; all [records] float32.
 
     Attributes:
-        reward: mean total reward of the devices, by the weights that they learn with.
-        local_reward: mean local reward `r_L`.
-        global_reward: mean over the devices of the global reward `r_G` of their cluster.
-        reference_reward: mean total reward by the reference weights, which compares graphs of different weights.
+        reward: mean total reward of the devices, by the reward that they learn with, which may be one's own.
+        local_reward: mean local reward `r_L`, by the paper's formula and the weights of the config.
+        global_reward: mean over the devices of the global reward `r_G` of their cluster, likewise.
+        reference_reward: mean total reward by the paper's formula and the reference weights, which compares graphs
+            of different weights and rewards.
         diverse_share: share of devices with at least `L-hat` classes.
         num_classes: mean number of classes at or above the score threshold.
         outage: mean outage of the chosen links, devices without a link left out (0 if none has one).
@@ -86,24 +87,23 @@ def summarise(outcome: Outcome, links: Array, network: Network, config: Config) 
     """The scalars of one episode that the history averages, by name."""
     is_linked = links != jnp.arange(links.shape[0])
     num_clusters = jnp.max(network.cluster) + 1
-    earned = outcome.rewards
-    over = jnp.maximum(earned.requested_inter - network.budget, 0.0)
+    over = jnp.maximum(outcome.requested_inter - network.budget, 0.0)
     # From three means instead of every device's rewards once more, which would round `reward` otherwise.
     score = jnp.mean(score_of(outcome.num_classes, config.min_classes))
-    unspent = jnp.mean((network.budget - earned.requested_inter)[network.cluster])
+    unspent = jnp.mean((network.budget - outcome.requested_inter)[network.cluster])
     means = score, jnp.mean(outcome.outage), unspent
     own = config.alpha_diversity, config.alpha_outage, config.alpha_budget, config.gamma
     local, global_, _ = mean_rewards(*means, own)
     _, _, reference = mean_rewards(*means, config.reference_weights)
     return {
-        "reward": jnp.mean(earned.total),
+        "reward": jnp.mean(outcome.rewards.total),
         "local_reward": local,
         "global_reward": global_,
         "reference_reward": reference,
         "diverse_share": jnp.mean(outcome.num_classes >= config.min_classes),
         "num_classes": jnp.mean(outcome.num_classes),
         "outage": jnp.sum(outcome.outage) / jnp.maximum(jnp.sum(is_linked), 1),
-        "requested_inter": jnp.sum(earned.requested_inter) / num_clusters,
+        "requested_inter": jnp.sum(outcome.requested_inter) / num_clusters,
         "over_budget": jnp.sum(over) / num_clusters,
     }
 
@@ -119,7 +119,7 @@ def best_links(rule: Any, key: Array, memory: Any, num_states: int) -> Array:
     return jax.lax.map(mode, jnp.arange(num_states))
 
 
-def learn(rule: Any, key: Array, network: Network, config: Config) -> Learned:
+def learn(rule: Any, key: Array, network: Network, config: Config, reward: Any = PAPER) -> Learned:
     """Lets the devices of one network learn for E episodes with any policy (Section III).
 
     An episode: the channel moves to its next state, every device draws its transmitter from its policy, data is
@@ -130,6 +130,7 @@ def learn(rule: Any, key: Array, network: Network, config: Config) -> Learned:
         key: key of the run.
         network: the network.
         config: `num_episodes` E, `record_every` and the reward's weights.
+        reward: what the devices learn from: `(network, state, links, exchange, config) -> Rewards`.
 
     Returns:
         The links that it ends with, its memory and the history.
@@ -154,7 +155,7 @@ def learn(rule: Any, key: Array, network: Network, config: Config) -> Learned:
         drawn, uniform, rule_key = draw
         state = jnp.where(drawn < 0, state, drawn)
         links = policy.sample(uniform, rule.weights(rule_key, memory, state))
-        moved, outcome = play(scene, state, links, config)
+        moved, outcome = play(scene, state, links, config, reward)
         memory = rule.update(memory, state, links, feedback_of(moved, outcome, rule.information))
         return (memory, state), (outcome, links)
 
@@ -181,18 +182,19 @@ def learn(rule: Any, key: Array, network: Network, config: Config) -> Learned:
     return Learned(best_links(rule, at(key, Stream.RULE), memory, num_states), memory, history)
 
 
-def boltzmann(config: Config, num_classes: int) -> policy.Boltzmann:
-    """The paper's policy with the settings of a config."""
-    return policy.Boltzmann(config.temperature, initial_value(config, num_classes))
+def boltzmann(config: Config, num_classes: int, reward: Any = PAPER) -> policy.Boltzmann:
+    """The paper's policy with the settings of a config and an optimistic start for a reward."""
+    return policy.Boltzmann(config.temperature, initial_value(config, num_classes, reward))
 
 
-def discover(key: Array, network: Network, config: Config) -> Discovery:
+def discover(key: Array, network: Network, config: Config, reward: Any = PAPER) -> Discovery:
     """Trains the paper's policies for E episodes and returns the greedy graph of each state (Section III).
 
     Args:
         key: key of the run.
         network: the network.
         config: `num_episodes` E, `record_every`, `temperature`, `initial_value` and the reward's weights.
+        reward: see `learn`; with `upper_bound(config)` unless `initial_value` is given.
 
     Returns:
         The greedy links [S, N], the buffers and the history.
@@ -200,5 +202,5 @@ def discover(key: Array, network: Network, config: Config) -> Discovery:
     Raises:
         ValueError: a setting is out of its range, or the network has other states.
     """
-    found = learn(boltzmann(config, network.counts.shape[-1]), key, network, config)
+    found = learn(boltzmann(config, network.counts.shape[-1], reward), key, network, config, reward)
     return Discovery(found.links, found.memory.buffer, found.history)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from d2djax.config import Config, score_fraction
+from d2djax.checks import check_shape, cut
+from d2djax.config import Config, as_numbers, score_fraction
 from d2djax.messages import Exchange, Offers, deliver, offers
 from d2djax.network import Network, check_network
-from d2djax.reward import Rewards, diversity_score, num_diverse_classes, rewards
+from d2djax.parts import as_arrays, has_numbers
+from d2djax.reward import PAPER, PaperReward, Rewards, check_rewards, num_diverse_classes, requested_from_outside
 
 
 @jax.tree_util.register_dataclass
@@ -22,11 +25,13 @@ class Outcome:
     Attributes:
         outage: `P_D(i, links[i])`, [N] float32; 0 without a link.
         num_classes: classes at or above the score threshold afterwards, [N] float32.
-        rewards: fields [N].
+        requested_inter: `Q-tilde`, [N] float32, points requested from outside by cluster label; 0 past K.
+        rewards: fields [N]; of a reward of one's own, whatever it calls so.
     """
 
     outage: Array
     num_classes: Array
+    requested_inter: Array
     rewards: Rewards
 
 
@@ -54,13 +59,14 @@ def set_scene(network: Network, config: Config) -> Scene:
     """
     check_network(network)
     network = jax.tree.map(jnp.asarray, network)
-    # Deviation: the paper's f asks for all of c, which a receiver that lacks a class never gets over a lossy
-    # link, since it requests exactly c. So f compares with a share of c; `score_fraction=1` is the paper.
+    # See `PaperReward`.
     needed = network.thresholds * score_fraction(config)
     return Scene(network, offers(network.counts, network.thresholds, network.trust), needed)
 
 
-def play(scene: Scene, state: Array | int, links: Array, config: Config) -> tuple[Exchange, Outcome]:
+def play(
+    scene: Scene, state: Array | int, links: Array, config: Config, reward: Any = PAPER
+) -> tuple[Exchange, Outcome]:
     """Exchanges data over the links and rewards every device (steps 2 and 3 of an episode).
 
     Args:
@@ -68,23 +74,48 @@ def play(scene: Scene, state: Array | int, links: Array, config: Config) -> tupl
         state: [] int32, channel state.
         links: [N] int32, transmitter of each receiver.
         config: the weights of the reward, `min_classes` and `score_fraction`.
+        reward: `(network, state, links, exchange, config) -> Rewards`.
 
     Returns:
         The exchange, and what came of it.
+
+    Raises:
+        ValueError: the reward returns something else.
     """
     network = scene.network
     outage = network.outage[state, jnp.arange(links.shape[0]), links]
     moved = deliver(network.counts, scene.offers, links, outage)
-    earned = rewards(
-        diversity_score(moved.counts, scene.needed, config.min_classes),
-        outage,
-        moved.requested,
-        links,
-        network.cluster,
-        network.budget,
-        alpha_diversity=config.alpha_diversity,
-        alpha_outage=config.alpha_outage,
-        alpha_budget=config.alpha_budget,
-        gamma=config.gamma,
-    )
-    return moved, Outcome(outage, num_diverse_classes(moved.counts, scene.needed), earned)
+    earned = check_rewards(reward(network, state, links, moved, config), links.shape[0])
+    reached = num_diverse_classes(moved.counts, scene.needed)
+    # The paper's reward has summed it already, and XLA does not see that a second sum would be the same.
+    is_there = type(reward) is PaperReward
+    inter = earned.requested_inter if is_there else requested_from_outside(moved.requested, links, network.cluster)
+    return moved, Outcome(outage, reached, inter, earned)
+
+
+def try_reward(reward: Any, network: Network, config: Config) -> None:
+    """Plays an episode with a reward of one's own, with shapes in the place of numbers: nothing is compiled.
+
+    Args:
+        reward: see `play`; its numbers, like those of the config, may differ between runs.
+        network: a network, or its shapes.
+        config: a validated config.
+
+    Raises:
+        ValueError: the reward fails, or returns something else than rewards; or its bound is no number.
+    """
+    numbers = as_arrays({"reward": reward} if has_numbers(reward) else {})
+    devices, num_classes = jnp.shape(network.counts)
+    state, links = jax.ShapeDtypeStruct((), jnp.int32), jax.ShapeDtypeStruct((devices,), jnp.int32)
+
+    def episode(network: Network, state: Array, links: Array, config: Config, numbers: dict[str, Any]) -> Any:
+        own = numbers.get("reward", reward)
+        bound = own.upper_bound(replace(config, num_classes=num_classes)) if hasattr(own, "upper_bound") else 0.0
+        check_shape("upper_bound", bound, (), "one number, []")
+        return play(set_scene(network, config), state, links, config, own)
+
+    try:
+        jax.eval_shape(episode, network, state, links, as_numbers(config), numbers)
+    except Exception as error:
+        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+        raise ValueError(f"recipe.reward cannot be used: {kind}{cut(str(error), 120)}") from error

@@ -18,8 +18,10 @@ from d2djax.checks import cut, shown
 from d2djax.config import Config
 from d2djax.evaluation import Evaluation, cross_entropies, evaluate
 from d2djax.models import Parameters, first_parameters, is_switched
+from d2djax.parts import has_numbers
 from d2djax.points import Points, inputs
-from d2djax.policies import check_own
+from d2djax.policies import check_own, learners_in
+from d2djax.reward import PAPER, PaperReward, check_reward
 from d2djax.rng import Stream, at, run_key
 from d2djax.sampling import minibatch, participants
 from d2djax.transfer import Holding
@@ -41,6 +43,9 @@ class Recipe:
             as its gradient (`optax.adam` is FedAdam); none: the average becomes the global model, as in the paper.
         policies: ways to choose the graph by name, beside those that the config names: policies that learn (see
             `d2djax.discovery.learn`), or functions `(key, network, config) -> links`, [S, N] int32.
+        reward: what the devices learn from, and `best_response` ascends: a function or, so that its numbers can be
+            axes, a frozen dataclass, `(network, state, links, exchange, config) -> Rewards`. A dataclass may have
+            `upper_bound(config)`, what no total reward exceeds; otherwise `rl` needs the setting `initial_value`.
         file: `mine.py:name` that the recipe was read from; none for one that was made in Python.
 
     Raises:
@@ -52,6 +57,7 @@ class Recipe:
     client: OptimizerFactory = optax.sgd
     server: OptimizerFactory | None = None
     policies: Mapping[str, Any] = field(default_factory=dict, hash=False, compare=False)
+    reward: Any = field(default=PAPER, hash=False, compare=False)
     file: str | None = field(default=None, hash=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -65,6 +71,27 @@ class Recipe:
                     f"lambda rate: optax.adam(rate, b1=0.8); got {shown(make)}"
                 )
         check_own(self.policies)
+        if "reward" in self.policies:
+            raise ValueError(
+                "policies['reward'] must have another name: numbers of the reward are called reward.NAME"
+            )
+        check_reward(self.reward)
+
+    @property
+    def numbered(self) -> dict[str, Any]:
+        """Parts of one's own whose numbers can be axes, by name: policies that learn, and the reward."""
+        reward = {"reward": self.reward} if self.has_reward and has_numbers(self.reward) else {}
+        return learners_in(self.policies) | reward
+
+    @property
+    def has_reward(self) -> bool:
+        """Whether the reward is one's own."""
+        return type(self.reward) is not PaperReward
+
+    @property
+    def reads_settings(self) -> bool:
+        """Whether code of one's own is given the config on the way to a graph, and may read any setting."""
+        return bool(self.policies) or self.has_reward
 
 
 def check_optimisers(recipe: Recipe, shape: tuple[int, ...]) -> None:

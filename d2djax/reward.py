@@ -1,9 +1,11 @@
-"""Rewards of one exchange (Section III-C): diversity score, local, global and total reward."""
+"""Rewards of one exchange (Section III-C): diversity score, local, global and total reward; or one's own."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +20,14 @@ from d2djax.checks import (
     is_finite,
     is_not_negative,
     is_share,
+    shown,
 )
+from d2djax.config import Config, score_fraction
+from d2djax.messages import Exchange
+from d2djax.parts import check_part
+
+if TYPE_CHECKING:
+    from d2djax.network import Network
 
 # A count that equals its threshold but for float32 rounding must count.
 TOLERANCE = 1e-5
@@ -132,11 +141,25 @@ def rewards(
     check_values("requested", requested, "0 or more", is_not_negative)
     check_values("budget", budget, "finite", is_finite)
     local = alpha_diversity * score - alpha_outage * outage
-    from_outside = jnp.where(cluster[links] != cluster, jnp.sum(requested, axis=-1), 0.0)
-    requested_inter = jnp.zeros(score.shape, jnp.float32).at[cluster].add(from_outside)
+    requested_inter = requested_from_outside(requested, links, cluster)
     by_cluster = jnp.mean(local) + alpha_budget * (budget - requested_inter)
     global_ = by_cluster[cluster]
     return Rewards(local, global_, local + gamma * global_, requested_inter)
+
+
+def requested_from_outside(requested: Array, links: Array, cluster: Array) -> Array:
+    """`Q-tilde`: points that the devices of a cluster request from outside it.
+
+    Args:
+        requested: `Q`, [N, L] float.
+        links: [N] int32.
+        cluster: [N] int32.
+
+    Returns:
+        [N] float32, by cluster label; 0 past K.
+    """
+    from_outside = jnp.where(cluster[links] != cluster, jnp.sum(requested, axis=-1), 0.0)
+    return jnp.zeros(cluster.shape, jnp.float32).at[cluster].add(from_outside)
 
 
 def mean_rewards(
@@ -157,3 +180,113 @@ def mean_rewards(
     local = alpha_diversity * score - alpha_outage * outage
     global_ = local + alpha_budget * unspent
     return local, global_, local + gamma * global_
+
+
+# --- as a part of a recipe, which may have another one in its place ---
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class PaperReward:
+    """The reward of Section III-C, by the weights of the config; see `rewards`.
+
+    A reward of one's own is called like this one. One that is such a dataclass has numbers, which can be axes; a
+    plain function has none.
+    """
+
+    def __call__(
+        self, network: Network, state: Array | int, links: Array, exchange: Exchange, config: Config
+    ) -> Rewards:
+        """Rewards the devices for one exchange.
+
+        Args:
+            network: the network.
+            state: [] int32, channel state.
+            links: [N] int32, transmitter of each device.
+            exchange: what was offered, asked, sent and received over these links, and the counts after it.
+            config: the weights, `min_classes` and `score_fraction`.
+
+        Returns:
+            The rewards.
+        """
+        # Deviation: the paper's f asks for all of c, which a receiver that lacks a class never gets over a lossy
+        # link, since it requests exactly c. So f compares with a share of c; `score_fraction=1` is the paper.
+        needed = network.thresholds * score_fraction(config)
+        return rewards(
+            diversity_score(exchange.counts, needed, config.min_classes),
+            network.outage[state, jnp.arange(links.shape[0]), links],
+            exchange.requested,
+            links,
+            network.cluster,
+            network.budget,
+            alpha_diversity=config.alpha_diversity,
+            alpha_outage=config.alpha_outage,
+            alpha_budget=config.alpha_budget,
+            gamma=config.gamma,
+        )
+
+    def upper_bound(self, config: Config) -> Any:
+        """What no total reward exceeds: `alpha_1 L + gamma (alpha_1 L + alpha_3 B)`, [] float."""
+        most = config.alpha_diversity * config.num_classes
+        return most + config.gamma * (most + config.alpha_budget * config.cluster_budget)
+
+
+PAPER = PaperReward()
+
+
+def check_reward(reward: Any) -> None:
+    """Checks that a reward of one's own is one that can be called, and made of numbers if it is an object.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if isinstance(reward, type):
+        raise ValueError(f"recipe.reward must be an object, such as {reward.__name__}(); got the class itself")
+    if not callable(reward):
+        raise ValueError(
+            "recipe.reward must be a function (network, state, links, exchange, config), or a frozen dataclass "
+            f"that is called so; got {shown(reward)}"
+        )
+    # A function has no numbers; anything else that is called holds some.
+    if not inspect.isroutine(reward):
+        check_part("recipe.reward", reward)
+
+
+def check_rewards(found: Any, num_devices: int) -> Rewards:
+    """Checks the shapes and types of what a reward returned, traced or not.
+
+    Args:
+        found: anything.
+        num_devices: N.
+
+    Returns:
+        The same.
+
+    Raises:
+        ValueError: they are no `Rewards` whose fields are [N] float.
+    """
+    if not isinstance(found, Rewards):
+        raise ValueError(f"the reward must return d2djax.Rewards; got {shown(found)}")
+    for one in fields(Rewards):
+        values = getattr(found, one.name)
+        kind = getattr(values, "dtype", None)
+        if kind is None or not jnp.issubdtype(kind, jnp.floating):
+            raise ValueError(f"the reward's {one.name} must be an array of float; got {kind or shown(values)}")
+        check_shape(f"the reward's {one.name}", values, (num_devices,), "[N]")
+    return found
+
+
+def initial_value(config: Config, num_classes: int, reward: Any = PAPER) -> Any:
+    """Value of an untried link: the setting, or else what no reward exceeds, by the bound of the reward.
+
+    Args:
+        config: `initial_value`, and all that the bound depends on.
+        num_classes: L.
+        reward: the reward, with `upper_bound`.
+
+    Returns:
+        [] float.
+    """
+    if config.initial_value is not None:
+        return config.initial_value
+    return reward.upper_bound(replace(config, num_classes=num_classes))

@@ -20,10 +20,12 @@ from d2djax.federated import Learning, Recipe, train
 from d2djax.models import count_parameters, make_model
 from d2djax.network import Network, make_network
 from d2djax.partition import num_points
+from d2djax.parts import as_arrays
 from d2djax.points import Points, deal
-from d2djax.policies import Candidate, candidates_of, learners_of
+from d2djax.policies import Candidate, candidates_of
 from d2djax.policies.own import OwnPolicy
 from d2djax.policy import sample
+from d2djax.reward import PAPER
 from d2djax.rng import Stream, at, uniform_integer
 from d2djax.transfer import floor_points, pool, transfer, whole_points
 
@@ -92,13 +94,14 @@ def _deployed(key: Array, policy: Any, found: Learned, config: Config) -> Array:
 
 
 def _graph_of(
-    key: Array, network: Network, candidate: Candidate, learner: OwnPolicy | None, config: Config
+    key: Array, network: Network, candidate: Candidate, learner: OwnPolicy | None, config: Config, reward: Any
 ) -> tuple[Array, History | None]:
     """The graph of one policy in each state, [S, N] int32, and the learning curves of one that learns."""
     if not candidate.learns:
-        return candidate.rule(key, network, config), None
-    policy = candidate.rule(config, network.counts.shape[-1]) if learner is None else learner
-    found = learn(policy, key, network, config)
+        more = (reward,) if candidate.seeks_reward else ()
+        return candidate.rule(key, network, config, *more), None
+    policy = candidate.rule(config, network.counts.shape[-1], reward) if learner is None else learner
+    found = learn(policy, key, network, config, reward)
     return _deployed(key, policy, found, config), found.history
 
 
@@ -184,7 +187,8 @@ def find_graphs(
     config: Config,
     sizes: Sizes,
     candidates: Mapping[str, Candidate],
-    learners: Mapping[str, Any] = {},
+    parts: Mapping[str, Any] = {},
+    reward: Any = PAPER,
 ) -> Graphs:
     """Finds every policy's graph and counts what moves over it: all that comes before training but the points.
 
@@ -194,21 +198,26 @@ def find_graphs(
         config: a validated config.
         sizes: sizes of the data and the model.
         candidates: the policies that are compared, by name.
-        learners: those of one's own that learn, with their numbers.
+        parts: what has numbers of its own, with them, by name: policies of one's own that learn, and `reward`.
+        reward: what the devices learn from, unless it is among the parts.
 
     Returns:
         The graphs.
     """
+    reward = parts.get("reward", reward)
     scene, num_parameters = set_scene(network, config), sizes.num_parameters
     state = uniform_integer(at(key, Stream.DEPLOYMENT), (), config.num_states)
     place = places(key, network.position, config)[state]
     sizes_of_graphs = (config.num_states, config.num_devices)
-    own = {name: OwnPolicy(name, one, sizes_of_graphs) for name, one in learners.items()}
-    found = [_graph_of(key, network, one, own.get(name), config) for name, one in candidates.items()]
+    own = {name: OwnPolicy(name, one, sizes_of_graphs) for name, one in parts.items() if name != "reward"}
+    found = [_graph_of(key, network, one, own.get(name), config, reward) for name, one in candidates.items()]
 
     def of_policy(links: Array) -> tuple[_Moved, dict[str, Array]]:
         moved = _exchange(key, scene, place, links[state], state, sizes.bits_per_point, config)
-        worth = lambda state, links: summarise(play(scene, state, links, config)[1], links, network, config)  # noqa: E731
+
+        def worth(state: Array, links: Array) -> dict[str, Array]:
+            return summarise(play(scene, state, links, config, reward)[1], links, network, config)
+
         return moved, jax.vmap(worth)(jnp.arange(config.num_states), links)
 
     # One policy after another: the code of one compiles in a third of the time of that of three.
@@ -306,7 +315,7 @@ def simulate(key: Array, config: Config, points: Points, recipe: Recipe | None =
         key: key of the run.
         config: a validated config.
         points: all points of the data set.
-        recipe: policies, network and optimisers of one's own; none: the network that the config names and SGD.
+        recipe: policies, reward, model and optimisers of one's own; none: those of the paper, and SGD.
 
     Returns:
         The result.
@@ -314,6 +323,7 @@ def simulate(key: Array, config: Config, points: Points, recipe: Recipe | None =
     recipe = with_model(recipe, config)
     counts = None if points.owned is None else points.owned.counts
     candidates, network = candidates_of(config, recipe.policies), make_network(key, config, counts=counts)
-    graphs = find_graphs(key, network, config, sizes_of(points, recipe), candidates, learners_of(recipe.policies))
+    sizes, parts = sizes_of(points, recipe), as_arrays(recipe.numbered)
+    graphs = find_graphs(key, network, config, sizes, candidates, parts, recipe.reward)
     one_policy = lambda move: exchange_and_train(key, move, config, points, recipe)  # noqa: E731
     return Result(graphs, jax.lax.map(one_policy, moves(graphs, candidates)))

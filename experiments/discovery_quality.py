@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.table import Table
 
 from d2djax import Config, baselines, discover, make_network, validate
-from d2djax.config import initial_value
 from d2djax.discovery import summarise
 from d2djax.episode import play, set_scene
+from d2djax.reward import initial_value
 from d2djax.rng import run_key
 
 POLICIES = {

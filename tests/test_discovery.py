@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from strategies import exchanges, first_appearance, indices
 
 from d2djax import baselines, policy
-from d2djax.config import Config, initial_value, score_fraction
+from d2djax.config import Config, score_fraction
 from d2djax.discovery import History, discover, summarise
 from d2djax.episode import play, set_scene
 from d2djax.network import Network, make_network
+from d2djax.reward import initial_value
 from d2djax.rng import Stream, at, run_key
 from d2djax.validation import validate
 

@@ -19,7 +19,7 @@ from d2djax import check_policy, per_device
 from d2djax.discovery import discover, learn
 from d2djax.episode import play, set_scene
 from d2djax.information import feedback_of, known_of
-from d2djax.policies import learners_of
+from d2djax.parts import as_arrays
 from d2djax.policies.check import SMALL
 from d2djax.rng import run_key
 from d2djax.running import plan, programs, results
@@ -424,7 +424,7 @@ def test_what_is_no_number_of_a_policy_is_refused(two, tmp_path, axes, message, 
 
 def test_numbers_of_32_bits_stay_what_they_are():
     for number in (2**31 - 1, -(2**31) + 1, np.uint32(7), True, np.array([2**32 - 1], np.uint32), 1.5):
-        kept = learners_of(d2djax.Recipe(policies={"mine": UCB(number)}).policies)["mine"].width
+        kept = as_arrays(d2djax.Recipe(policies={"mine": UCB(number)}).numbered)["mine"].width
         np.testing.assert_array_equal(kept, number)
 
 

@@ -106,7 +106,7 @@ def _check_same(
         # How many windows are made, and of which signal to noise, follows from the settings.
         besides += ["data.digest", "data.points"]
     if "model" in fresh:
-        besides.append("recipe")
+        besides += ["recipe.model", "recipe.parameters"]
     for part, one, name in zip(parts[1:], about[1:], names[1:], strict=True):
         found = differences(first, _common(one, about, fresh), besides)
         found = found or differences(_structure(parts[0]), _structure(part))

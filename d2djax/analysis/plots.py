@@ -31,7 +31,7 @@ from d2djax.analysis.looks import (
 from d2djax.analysis.merging import axes_of
 from d2djax.analysis.readout import numbers_of, table
 from d2djax.analysis.statistics import bounds_of, setting
-from d2djax.running.results import counted
+from d2djax.running.results import counted, own_reward
 from d2djax.storage import files
 
 if TYPE_CHECKING:
@@ -134,7 +134,8 @@ def over_setting(results: xarray.Dataset, variable: str, axis: str, *, ax: Axes 
         axes.set_xticks(order, [str(name) for name in numbers])
     attributes = results[variable].attrs
     unit = attributes.get("units", "1")
-    axes.set(xlabel=axis, ylabel=variable if unit == "1" else f"{variable} ({unit})")
+    by = f"\nby {attributes['reward']}" if "reward" in attributes else ""
+    axes.set(xlabel=axis, ylabel=(variable if unit == "1" else f"{variable} ({unit})") + by)
     axes.legend(loc="best", title=told(results.sizes["run"]), title_fontsize="small")
     return figure
 
@@ -164,7 +165,8 @@ def reward_curve(results: xarray.Dataset, *, ax: Axes | None = None) -> Figure:
         if np.isfinite(level):
             label, dash = (f"{policy}, final graph", "--") if policy in learns else (policy, look["linestyle"])
             axes.axhline(level, color=look["color"], linestyle=dash, linewidth=1, label=label)
-    axes.set(xlabel="episodes", ylabel="mean total reward of the devices")
+    own = own_reward(results)
+    axes.set(xlabel="episodes", ylabel="mean total reward of the devices" + (f"\nby {own}" if own else ""))
     legend(figure, axes, ax is None, 3, title=told(results.sizes["run"]), title_fontsize="small")
     return figure
 

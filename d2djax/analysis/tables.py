@@ -13,6 +13,7 @@ from d2djax.analysis.reduced import settings
 from d2djax.analysis.statistics import axes_of, over_points
 from d2djax.analysis.summary import costs, summary, whole
 from d2djax.running.progress import plural
+from d2djax.running.results import own_reward
 
 if TYPE_CHECKING:
     import xarray
@@ -55,7 +56,9 @@ def _setting(value: Any) -> str:
 def _seeds(dataset: xarray.Dataset, average: bool) -> str:
     text = plural(dataset.sizes["run"], "seed")
     over = over_points(dataset["status"]) if average else ""
-    return f"{text}, {over}" if over else text
+    own = own_reward(dataset)
+    learned = f", devices learn with {own}" if own else ""
+    return (f"{text}, {over}" if over else text) + learned
 
 
 TRAINED = {"final accuracy": "final_accuracy", "mean of rounds": "mean_accuracy"}

@@ -83,10 +83,8 @@ def recipe_of(command: Run | Sweep | Search) -> Recipe | None:
     return recipe_files.load_recipe(command.recipe)
 
 
-def _learners_in(recipe: Recipe | None) -> dict[str, Any]:
-    from d2djax.policies import learners_in
-
-    return {} if recipe is None else learners_in(recipe.policies)
+def _numbered_in(recipe: Recipe | None) -> dict[str, Any]:
+    return {} if recipe is None else recipe.numbered
 
 
 def _value(text: str) -> Any:
@@ -116,7 +114,7 @@ def axis(text: str, recipe: Recipe | None = None) -> tuple[str, list[Any] | Rang
             f"--axis {text}: expected NAME=VALUE,VALUE,..., NAME=FIRST:LAST:STEP, NAME=uniform:LOW:HIGH "
             "or NAME=log:LOW:HIGH"
         )
-    own = _learners_in(recipe)
+    own = _numbered_in(recipe)
     check_name(name, own)
     kind, *limits = given.split(":")
     ranges = {"uniform": Uniform, "log": LogUniform}
@@ -197,7 +195,7 @@ def axes(
             raise ValueError(f"--random {random}: expected at least one --axis")
         from d2djax.running.axes import random_points
 
-        return random_points(ranges_of(texts, recipe), random, draw_seed, _learners_in(recipe))
+        return random_points(ranges_of(texts, recipe), random, draw_seed, _numbered_in(recipe))
     given = _named(texts, recipe)
     for name, one in given.items():
         if not isinstance(one, list):

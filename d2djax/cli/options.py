@@ -60,7 +60,7 @@ class Run:
         seeds: Number of runs, or the seed of each: 4, or 3,7,11.
         first_seed: Seed of the first run, where seeds is a number of runs; the others follow it.
         data: FILE.npz, points of your own: arrays x and y and, if they like, class_names and owner.
-        recipe: FILE.py or FILE.py:NAME, code of your own: a d2djax.Recipe with policies, network, optimisers.
+        recipe: FILE.py or FILE.py:NAME, code of your own: a d2djax.Recipe with policies, reward, model, optimisers.
         out: Folder for results.zarr, config.toml, manifest.json and the figures.
         overwrite: Replace the results of an earlier run that are there.
         require_gpu: Stop if JAX found no GPU or TPU.
@@ -92,8 +92,8 @@ class Sweep:
         first_seed: Seed of the first run, where seeds is a number of runs; the others follow it.
         training: Train after the graphs are found; --no-training ends with them.
         data: FILE.npz, points of your own: arrays x and y and, if they like, class_names and owner.
-        recipe: FILE.py or FILE.py:NAME, code of your own: a d2djax.Recipe with policies, network, optimisers. The
-            numbers of its policies are axes, too: ucb.width=0.5,1,2.
+        recipe: FILE.py or FILE.py:NAME, code of your own: a d2djax.Recipe with policies, reward, model, optimisers.
+            The numbers of its policies and its reward are axes, too: ucb.width=0.5,1,2 or reward.fairness=0,1.
         out: Folder for results.zarr and config.toml.
         shard: 3/16: compute the third of 16 parts; by default what Slurm says, else all.
         distributed: Work on one program together with the other processes of this job.
@@ -137,7 +137,7 @@ class Search:
         seeds: Number of runs of each trial, or the seed of each: 4, or 3,7,11.
         sampler_seed: Seed of the proposals.
         data: FILE.npz, points of your own: arrays x and y and, if they like, class_names and owner.
-        recipe: FILE.py or FILE.py:NAME, code of your own: a d2djax.Recipe with policies, network, optimisers.
+        recipe: FILE.py or FILE.py:NAME, code of your own: a d2djax.Recipe with policies, reward, model, optimisers.
         out: Folder for journal.log, which optuna-dashboard opens, results.zarr, config.toml and best.toml.
         require_gpu: Stop if JAX found no GPU or TPU.
     """

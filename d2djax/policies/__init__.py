@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-
 from d2djax import baselines
-from d2djax.checks import check_values, shown
+from d2djax.checks import shown
 from d2djax.config import Config
 from d2djax.discovery import boltzmann
 from d2djax.information import LEVELS
+from d2djax.parts import check_part, without_numbers
 from d2djax.policies.own import OwnGraph
-from d2djax.policies.per_device import PerDevice
-from d2djax.validation import plain_number
 
 
 @dataclass(frozen=True)
@@ -26,15 +20,19 @@ class Candidate:
     """A way to choose the graph, and what sets it apart from the others.
 
     Attributes:
-        rule: of one that learns, `(config, num_classes) -> policy`, or, of one's own, the policy with zeros for its
-            numbers; of all others, `(key, network, config) -> links`, [S, N] int32.
+        rule: of one that learns, `(config, num_classes, reward) -> policy`, or, of one's own, the policy with zeros
+            for its numbers; of all others, `(key, network, config) -> links`, [S, N] int32.
         learns: its devices learn for E episodes.
+        starts_at_bound: links that it has not tried count `initial_value`, by default what no reward exceeds.
+        seeks_reward: its rule is also given the reward: `(key, network, config, reward) -> links`.
         agrees: its devices send messages to agree on the exchange.
         has_graph: points move over its graph; otherwise they are pooled and dealt anew.
     """
 
     rule: Any
     learns: bool = False
+    starts_at_bound: bool = False
+    seeks_reward: bool = False
     agrees: bool = True
     has_graph: bool = True
 
@@ -46,9 +44,9 @@ class Candidate:
 BUILT_IN: dict[str, Candidate] = {
     "none": Candidate(baselines.none, agrees=False),
     "uniform": Candidate(baselines.uniform),
-    "rl": Candidate(boltzmann, learns=True),
+    "rl": Candidate(boltzmann, learns=True, starts_at_bound=True),
     "nearest": Candidate(baselines.nearest),
-    "best_response": Candidate(baselines.best_response),
+    "best_response": Candidate(baselines.best_response, seeks_reward=True),
     "pooled": Candidate(baselines.none, agrees=False, has_graph=False),
 }
 
@@ -94,39 +92,7 @@ def _check_learner(where: str, rule: Any) -> None:
         raise ValueError(f"{where} must have init, weights and update; {kind} lacks {' and '.join(lacking)}")
     if level not in LEVELS:
         raise ValueError(f"{where}: information must be one of {', '.join(LEVELS)}; got {level!r}")
-    numbers = jax.tree.leaves(rule)
-    if not dataclasses.is_dataclass(rule) or any(leaf is rule for leaf in numbers):
-        raise ValueError(
-            f"{where} must be a frozen dataclass that JAX can take apart: write @jax.tree_util.register_dataclass "
-            f"and @dataclass(frozen=True) above {kind}"
-        )
-    for name, number in numbers_of(rule).items():
-        _check_number(where, f"{where}.{name}", number)
-    try:
-        hash(without_numbers(rule))
-    except TypeError as error:
-        raise ValueError(f"{where} must be fixed but for its numbers: {error}") from None
-
-
-def _check_number(where: str, name: str, number: Any) -> None:
-    """Checks a number of a policy as a setting is checked: what 32 bits cannot hold would be another number."""
-    # A key of JAX cannot be made an array of NumPy.
-    array = np.asarray(None if jnp.issubdtype(getattr(number, "dtype", int), jax.dtypes.extended) else number)
-    if array.dtype.kind not in "biuf":
-        raise ValueError(f"{where} must be made of numbers and arrays; got {shown(number)}")
-    if array.ndim == 0 and array.dtype.kind != "b":
-        plain_number(name, int if is_whole(number) else float, number)
-    elif array.dtype.kind == "f":
-        most = float(np.finfo(np.float32).max)
-        check_values(name, number, "finite numbers that single precision holds", lambda values: abs(values) <= most)
-    elif array.dtype.kind in "iu":
-        held = np.iinfo(_KINDS[array.dtype.kind])
-        check_values(name, number, "numbers of 32 bits", lambda values: (values >= held.min) & (values <= held.max))
-
-
-def without_numbers(rule: Any) -> Any:
-    """A policy in which all numbers are 0: what two that share a program have in common."""
-    return jax.tree.map(lambda leaf: 0, rule)
+    check_part(where, rule)
 
 
 def candidates_of(config: Config, own: Mapping[str, Any]) -> dict[str, Candidate]:
@@ -151,43 +117,6 @@ def candidates_of(config: Config, own: Mapping[str, Any]) -> dict[str, Candidate
     return found
 
 
-def _inside(rule: Any) -> Any:
-    return rule.policy if isinstance(rule, PerDevice) else rule
-
-
-def numbers_of(rule: Any) -> dict[str, Any]:
-    """The numbers of a policy that learns, by name; those of a part by the names of both, such as `noise.scale`."""
-    places = jax.tree_util.tree_leaves_with_path(_inside(rule))
-    text = lambda key: str(getattr(key, "name", getattr(key, "key", getattr(key, "idx", key))))  # noqa: E731
-    return {".".join(map(text, path)): leaf for path, leaf in places}
-
-
-def is_whole(number: Any) -> bool:
-    """Whether a number of a policy is whole."""
-    return np.asarray(number).dtype.kind in "iu"
-
-
-def with_numbers(policy: str, rule: Any, numbers: Mapping[str, Any]) -> Any:
-    """A policy with other values for some of its numbers, which are called as on an axis, such as `ucb.width`."""
-    names = [f"{policy}.{number}" for number in numbers_of(rule)]
-    leaves, structure = jax.tree.flatten(rule)
-    return structure.unflatten([numbers.get(name, leaf) for name, leaf in zip(names, leaves, strict=True)])
-
-
 def learners_in(own: Mapping[str, Any]) -> dict[str, Any]:
     """Those of some policies of one's own that learn, by name."""
     return {name: rule for name, rule in own.items() if is_learner(rule)}
-
-
-# What numbers of policies are computed as.
-_KINDS = {"f": np.float32, "i": np.int32, "u": np.uint32, "b": bool}
-
-
-def learners_of(own: Mapping[str, Any]) -> dict[str, Any]:
-    """Policies of one's own that learn, by name, their numbers as arrays of 32 bits, which hold them."""
-
-    def plain(leaf: Any) -> np.ndarray:
-        array = np.asarray(leaf)
-        return array.astype(_KINDS[array.dtype.kind])
-
-    return {name: jax.tree.map(plain, rule) for name, rule in learners_in(own).items()}

@@ -15,7 +15,7 @@ from d2djax.discovery import learn
 from d2djax.episode import play, set_scene
 from d2djax.information import LEVELS, feedback_of, known_of
 from d2djax.network import Network, make_network
-from d2djax.policies import numbers_of
+from d2djax.parts import numbers_of
 from d2djax.policies.own import fault_of_update
 from d2djax.rng import run_key
 from d2djax.validation import validate

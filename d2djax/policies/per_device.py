@@ -26,6 +26,11 @@ class PerDevice:
         return self.policy.information
 
     @property
+    def __wrapped__(self) -> Any:
+        """Its numbers are called as those of the policy of one device are."""
+        return self.policy
+
+    @property
     def best(self) -> Any:
         """[S, N] int32 of a memory: the best links of every device, if the policy of one device says its own."""
         own = self.policy.best

@@ -15,8 +15,8 @@ import numpy as np
 
 from d2djax.checks import check_count, cut, is_number, shown
 from d2djax.config import Config
-from d2djax.policies import is_whole as numbers_are_whole
-from d2djax.policies import numbers_of, with_numbers
+from d2djax.parts import is_whole as numbers_are_whole
+from d2djax.parts import numbers_of, with_numbers
 from d2djax.validation import plain_number, validate
 
 Point = Mapping[str, Any]
@@ -80,7 +80,7 @@ def check_ranges(ranges: Mapping[str, Range], own: Mapping[str, Any] = {}) -> No
 
     Args:
         ranges: by the names of settings.
-        own: policies of one's own that learn, by name; their numbers may have ranges.
+        own: parts of one's own with numbers, by name, see `Recipe.numbered`; these may have ranges.
 
     Raises:
         ValueError: one line with the setting, the rule and the values.
@@ -114,11 +114,11 @@ def _check_range(name: str, values: Range, own: Mapping[str, Any]) -> None:
 
 
 def check_name(name: str, own: Mapping[str, Any] = {}) -> None:
-    """Checks that a setting can be an axis, or a number of a policy of one's own, such as `ucb.width`.
+    """Checks that a setting can be an axis, or a number of a part of one's own, such as `ucb.width`.
 
     Args:
         name: of the axis.
-        own: policies of one's own that learn, by name.
+        own: parts of one's own with numbers, by name.
 
     Raises:
         ValueError: there is no such setting, or its values have results of different kinds.
@@ -126,7 +126,7 @@ def check_name(name: str, own: Mapping[str, Any] = {}) -> None:
     names = [item.name for item in dataclasses.fields(Config)]
     if not isinstance(name, str):
         raise ValueError(f"axis {shown(name)} must be the name of a setting")
-    names += [f"{policy}.{number}" for policy, rule in own.items() for number in numbers_of(rule)]
+    names += [f"{part}.{number}" for part, one in own.items() for number in numbers_of(one)]
     if name not in names:
         close = difflib.get_close_matches(name, names, n=1)
         raise ValueError(f"axis {name!r} must be a setting{f'; did you mean {close[0]!r}?' if close else ''}")
@@ -143,7 +143,7 @@ def random_points(
         ranges: `Uniform`, `LogUniform` or `Choice` of each setting.
         count: points.
         seed: of the draws.
-        own: policies of one's own, by name, whose numbers may be drawn.
+        own: parts of one's own, by name, whose numbers may be drawn.
 
     Returns:
         The points.
@@ -172,10 +172,10 @@ def corners(ranges: Mapping[str, Range], own: Mapping[str, Any] = {}) -> list[di
 
 
 def is_whole(name: str, own: Mapping[str, Any] = {}) -> bool:
-    """Whether a setting, or a number of a policy of one's own, is a whole number."""
-    policy, _, number = name.partition(".")
+    """Whether a setting, or a number of a part of one's own, is a whole number."""
+    part, _, number = name.partition(".")
     if number:
-        return policy in own and numbers_are_whole(numbers_of(own[policy])[number])
+        return part in own and numbers_are_whole(numbers_of(own[part])[number])
     return isinstance(getattr(Config, name), int)
 
 
@@ -187,13 +187,13 @@ class Axes:
         dims: length of each dimension, by name: those of a grid, or `point`.
         coordinates: dimension and values of each setting that differs.
         configs: config of each point, the last dimension running fastest.
-        learners: policies of one's own that learn, by name, with their numbers at each point.
+        parts: parts of one's own with numbers, by name, with those of each point.
     """
 
     dims: dict[str, int]
     coordinates: dict[str, tuple[str, list[Any]]]
     configs: tuple[Config, ...]
-    learners: tuple[dict[str, Any], ...]
+    parts: tuple[dict[str, Any], ...]
 
 
 def lay_out(
@@ -204,7 +204,7 @@ def lay_out(
     Args:
         config: what the points have in common.
         axes: values of each setting, which make a grid, or a list of points; empty: the config alone.
-        own: policies of one's own that learn, by name; their numbers can be axes.
+        own: parts of one's own with numbers, by name, see `Recipe.numbered`; these can be axes.
 
     Returns:
         The points.
@@ -236,7 +236,7 @@ def lay_out(
         else:
             plain = {repr(point[name]): one.values[name] for point, one in zip(points, found, strict=True)}
             coordinates[name] = (dim, _different(name, [plain[repr(value)] for value in given]))
-    return Axes(dims, coordinates, tuple(one.config for one in found), tuple(one.learners for one in found))
+    return Axes(dims, coordinates, tuple(one.config for one in found), tuple(one.parts for one in found))
 
 
 def values_of(axes: Mapping[str, Sequence[Any]] | Sequence[Point]) -> dict[str, list[Any]]:
@@ -271,17 +271,17 @@ def _different(name: str, values: list[Any]) -> list[Any]:
 
 @dataclass(frozen=True)
 class _Checked:
-    """A point after its checks: its config, its policies, and the plain value of each setting that differs."""
+    """A point after its checks: its config, its parts, and the plain value of each setting that differs."""
 
     config: Config
-    learners: dict[str, Any]
+    parts: dict[str, Any]
     values: dict[str, Any]
 
 
 def _number(name: str, own: Mapping[str, Any], value: Any) -> int | float:
-    """A value for a number of a policy of one's own, as whole as the number is."""
-    policy, _, number = name.partition(".")
-    before = numbers_of(own[policy])[number]
+    """A value for a number of a part of one's own, as whole as the number is."""
+    part, _, number = name.partition(".")
+    before = numbers_of(own[part])[number]
     if np.ndim(before):
         raise ValueError(f"{name} is an array of shape {np.shape(before)}, which cannot be an axis")
     return plain_number(name, int if numbers_are_whole(before) else float, value)
@@ -292,8 +292,8 @@ def _at_point(config: Config, own: Mapping[str, Any], point: Point) -> _Checked:
         numbers = {name: _number(name, own, value) for name, value in point.items() if "." in name}
         config = validate(replace(config, **{name: value for name, value in point.items() if name not in numbers}))
         values = {name: numbers[name] if name in numbers else getattr(config, name) for name in point}
-        learners = {policy: with_numbers(policy, rule, numbers) for policy, rule in own.items()}
-        return _Checked(config, learners, values)
+        parts = {part: with_numbers(part, one, numbers) for part, one in own.items()}
+        return _Checked(config, parts, values)
     except ValueError as error:
         where = ", ".join(f"{name}={cut(str(value), 20)}" for name, value in point.items())
         raise ValueError(f"at {where}: {error}" if where else str(error)) from None

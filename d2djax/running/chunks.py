@@ -189,6 +189,6 @@ def _to_compare(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[dic
         # The network of the first point.
         for one in both:
             one["recipe"] = {
-                name: part for name, part in one["recipe"].items() if name in ("client", "server", "policies")
+                name: part for name, part in one["recipe"].items() if name not in ("model", "parameters")
             }
     return both

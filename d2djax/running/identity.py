@@ -19,7 +19,7 @@ import numpy as np
 
 from d2djax.config import Config
 from d2djax.models import first_parameters
-from d2djax.policies import is_learner, numbers_of, without_numbers
+from d2djax.parts import numbers_of, without_numbers
 from d2djax.rng import run_key
 from d2djax.running import machine
 from d2djax.running.fingerprint import PACKAGE, Survey, fingerprint
@@ -63,7 +63,8 @@ def settings_of(configs: Sequence[Config], recipe: Any, trains: bool) -> dict[st
     """The settings that some runs read, with the values of the first.
 
     Not among them: settings of another partition, channel or scheme, the preset network where there is one of
-    one's own, and the place of the data, whose bytes count instead.
+    one's own, and the place of the data, whose bytes count instead. Code of one's own that is given the config may
+    read any setting.
     """
     found = dataclasses.asdict(configs[0])
     read = {name for name in found if any(_READ_IF.get(name, lambda config: True)(config) for config in configs)}
@@ -73,6 +74,8 @@ def settings_of(configs: Sequence[Config], recipe: Any, trains: bool) -> dict[st
         read -= _TRAINING - ({"test_fraction"} if has_owners else set())
     if recipe.server is None:
         read -= {"server_learning_rate"}
+    if recipe.reads_settings:
+        read = set(found)
     if getattr(recipe.model, "__module__", "").partition(".")[0] != PACKAGE:
         read -= {"model"}
     read -= {"data_dir"}
@@ -107,14 +110,18 @@ def _numbers(value: Any) -> dict[str, Any]:
     return {str(name): one for name, one in found.items() if one is not None and _is_plain(one)}
 
 
+def name_of(value: Any) -> str:
+    """Module and name of a part of a recipe."""
+    named = value.func if isinstance(value, functools.partial) else value
+    named = named if hasattr(named, "__qualname__") else type(named)
+    return f"{getattr(named, '__module__', '')}.{named.__qualname__}"
+
+
 def describe(value: Any) -> dict[str, Any] | None:
     """A part of a recipe: its module and name, its plain numbers, and the fingerprint of all its code."""
     if value is None:
         return None
-    named = value.func if isinstance(value, functools.partial) else value
-    named = named if hasattr(named, "__qualname__") else type(named)
-    name = f"{getattr(named, '__module__', '')}.{named.__qualname__}"
-    return {"name": name, "numbers": _numbers(value), "hash": fingerprint(value)}
+    return {"name": name_of(value), "numbers": _numbers(value), "hash": fingerprint(value)}
 
 
 def parameters_of(model: Any, shape: Sequence[int]) -> dict[str, str]:
@@ -129,20 +136,20 @@ def parameters_of(model: Any, shape: Sequence[int]) -> dict[str, str]:
     }
 
 
-def _policy(name: str, rule: Any, axes: Collection[str]) -> dict[str, Any] | None:
-    """A policy of one's own; of its numbers, those that differ between points do not count."""
-    if not is_learner(rule):
-        return describe(rule)
-    numbers = {number: np.asarray(value) for number, value in numbers_of(rule).items()}
+def _numbered(name: str, part: Any, axes: Collection[str]) -> dict[str, Any]:
+    """A part with numbers; those that differ between points do not count."""
+    numbers = {number: np.asarray(value) for number, value in numbers_of(part).items()}
     told = {number: value.item() if value.ndim == 0 else fingerprint(value) for number, value in numbers.items()}
     told = {number: value for number, value in told.items() if f"{name}.{number}" not in axes}
-    return (describe(without_numbers(rule)) or {}) | {"numbers": told}
+    return (describe(without_numbers(part)) or {}) | {"numbers": told}
 
 
 def _recipe(recipe: Any, shape: Sequence[int], axes: Collection[str]) -> dict[str, Any]:
     parts = [one.name for one in dataclasses.fields(recipe) if one.name not in ("policies", "file")]
     found: dict[str, Any] = {name: describe(getattr(recipe, name)) for name in parts}
-    found["policies"] = {name: _policy(name, rule, axes) for name, rule in recipe.policies.items()}
+    found["policies"] = {name: describe(rule) for name, rule in recipe.policies.items()}
+    for name, part in recipe.numbered.items():
+        (found if name == "reward" else found["policies"])[name] = _numbered(name, part, axes)
     found["file"] = recipe.file
     return found | {"parameters": {} if recipe.model is None else parameters_of(recipe.model, shape)}
 

@@ -14,8 +14,8 @@ import numpy as np
 from d2djax.config import Config, stack_configs
 from d2djax.data import Dataset
 from d2djax.federated import Recipe
+from d2djax.parts import as_arrays
 from d2djax.points import windows_per_key
-from d2djax.policies import learners_in, learners_of
 from d2djax.running import machine, results
 from d2djax.running.axes import Axes, Point, by_program, lay_out, values_of
 from d2djax.running.identity import digest, identify
@@ -83,12 +83,12 @@ class SweepPlan:
             if rows.size == 0:
                 continue
             configs = stack_configs([self.axes.configs[point] for point in points[rows]])
-            learners = stack([learners_of(self.axes.learners[point]) for point in points[rows]])
+            parts = stack([as_arrays(self.axes.parts[point]) for point in points[rows]])
             shown = stages(setup, rows.size)
             graphs, learning = compute(
                 setup,
                 configs,
-                learners,
+                parts,
                 self.seeds[runs[rows]],
                 shown,
                 trains=self.trains,
@@ -97,7 +97,8 @@ class SweepPlan:
             )
             # The one traced number that is read here; the bits of all uploads may pass what 32 bits hold.
             config = replace(setup.config, num_stragglers=np.asarray(configs.num_stragglers, np.int64))
-            part = results.variables(config, setup.candidates, graphs, learning, setup.sizes.num_parameters)
+            more = setup.sizes.num_parameters, setup.own_reward
+            part = results.variables(config, setup.candidates, graphs, learning, *more)
             self._put(found, part, rows, points.size, setup)
         return found
 
@@ -131,8 +132,7 @@ def plan_sweep(
     """Checks all of a sweep and gets its data, if no setup in `like` has it; all else as of `sweep`."""
     run_seeds = check_seeds(seeds)
     config = fill_in(config, data, recipe, trains=trains, axes=values_of(axes))
-    own = {} if recipe is None else recipe.policies
-    laid = lay_out(config, axes, learners_in(own))
+    laid = lay_out(config, axes, {} if recipe is None else recipe.numbered)
     groups = by_program(laid.configs)
     setups: list[Setup] = []
     for numbers in groups:
@@ -183,10 +183,11 @@ def lay_out_store(plan: SweepPlan, manifest: dict[str, Any], shards: int = 1) ->
     found: dict[str, Any] = {}
     for number, setup in enumerate(plan.setups):
         first = plan.axes.configs[int(np.flatnonzero(plan.program == number)[0])]
-        learners = stack([setup.learners])
-        graphs, learning = result_shapes(setup, stack_configs([first]), learners, plan.trains)
+        parts = stack([setup.parts])
+        graphs, learning = result_shapes(setup, stack_configs([first]), parts, plan.trains)
         zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), (graphs, learning))
-        found |= results.variables(setup.config, setup.candidates, zeros[0], zeros[1], setup.sizes.num_parameters)
+        more = setup.sizes.num_parameters, setup.own_reward
+        found |= results.variables(setup.config, setup.candidates, zeros[0], zeros[1], *more)
     coordinates = {name: (dim, _values(values), {}) for name, (dim, values) in plan.axes.coordinates.items()}
     coordinates["run"] = ("run", plan.seeds, {"long_name": "seed"})
     # Runs that do not train have no rounds.

@@ -162,6 +162,14 @@ def read(path: str) -> tuple[dict[str, Any], list[str]]:
     return found, notes
 
 
+def _is_own(recipe: Mapping[str, Any]) -> bool:
+    """Whether the recipe in a manifest has a part that no setting names."""
+    made = {name: str(one.get("name")) for name, one in recipe.items() if isinstance(one, dict) and "name" in one}
+    is_plain = made.get("client", "optax.sgd").startswith("optax.") and made.get("client", ".sgd").endswith(".sgd")
+    others = [name for part, name in made.items() if part != "client" and not name.startswith("d2djax.")]
+    return bool(recipe.get("policies") or others or not is_plain or recipe.get("server"))
+
+
 def _of_manifest(path: str, data: dict[str, Any]) -> dict[str, Any]:
     """Settings and seeds of a run's manifest."""
     config, seeds = data.get("config"), data.get("seeds")
@@ -178,7 +186,7 @@ def _of_manifest(path: str, data: dict[str, Any]) -> dict[str, Any]:
     recipe = data.get("recipe")
     recipe = recipe if isinstance(recipe, dict) else {}
     file = recipe.get("file")
-    if recipe.get("policies") and not isinstance(file, str):
+    if _is_own(recipe) and not isinstance(file, str):
         raise ValueError(f"{path}: made with a recipe, given in Python; only d2djax.run(...) repeats it")
     return (
         {"command": "run"}

@@ -30,10 +30,13 @@ _LEARNING = {
     "drift": ("1", "mean distance of the local models from their average before an aggregation"),
 }
 _WORTH = {
-    "reward": ("1", "mean total reward of the devices, by the weights that they learn with"),
-    "local_reward": ("1", "mean local reward of the devices"),
-    "global_reward": ("1", "mean over the devices of the global reward of their cluster"),
-    "reference_reward": ("1", "mean total reward of the devices by the reference weights"),
+    "reward": ("1", "mean total reward of the devices, by the reward that they learn with"),
+    "local_reward": ("1", "mean local reward of the devices, by the paper's formula"),
+    "global_reward": ("1", "mean over the devices of the global reward of their cluster, by the paper's formula"),
+    "reference_reward": (
+        "1",
+        "mean total reward of the devices, by the paper's formula and the reference weights",
+    ),
     "diverse_share": ("1", "share of devices with at least min_classes classes"),
     "num_classes": ("1", "mean number of classes at or above the score threshold"),
     "outage": ("1", "mean outage of the chosen links"),
@@ -71,7 +74,12 @@ Variable = tuple[tuple[str, ...], np.ndarray, dict[str, str]]
 
 
 def variables(
-    config: Config, candidates: Candidates, graphs: Any, learning: Any, num_parameters: int | None
+    config: Config,
+    candidates: Candidates,
+    graphs: Any,
+    learning: Any,
+    num_parameters: int | None,
+    reward: str | None = None,
 ) -> dict[str, Variable]:
     """Every variable of a batch of runs.
 
@@ -81,6 +89,7 @@ def variables(
         graphs: `simulation.Graphs` with a leading run axis.
         learning: `federated.Learning`, fields [R, M, rounds]; none for runs that did not train.
         num_parameters: numbers in the model; none: no model is named, and uploads are left out.
+        reward: name of a reward of one's own, which is told where its values are; none: the paper's.
 
     Returns:
         Dimensions, of which `run` is the first, values, and attributes of each variable, by name.
@@ -124,6 +133,10 @@ def variables(
         name: (dims, np.asarray(values), {"units": unit, "long_name": meaning} | _missing(name))
         for name, (dims, values, unit, meaning) in found.items()
     }
+    if reward is not None:
+        for name in {"graph_reward", "discovery_reward"} & set(numbers):
+            attributes = numbers[name][2]
+            attributes |= {"long_name": f"{attributes['long_name']}, {reward}", "reward": reward}
     about = {"units": "1", "long_name": STATUS}
     return {"status": (per_policy, _status(candidates, numbers, len(graphs.state)), about)} | numbers
 
@@ -221,6 +234,7 @@ def label(
     learning: Any,
     num_parameters: int | None,
     about: dict[str, Any],
+    reward: str | None = None,
 ) -> xarray.Dataset:
     """Names every array of a batch of runs.
 
@@ -233,6 +247,7 @@ def label(
         learning: see there.
         num_parameters: see there.
         about: the manifest, kept as JSON in `attrs["manifest"]`.
+        reward: see `variables`.
 
     Returns:
         The dataset; `round` counts local steps, `episode` counts episodes, both at the end of their stretch.
@@ -245,8 +260,13 @@ def label(
     }
     attributes = {"title": f"d2djax run on {dataset.name}", "manifest": json.dumps(about, sort_keys=True)}
     return xarray.Dataset(
-        variables(config, candidates, graphs, learning, num_parameters), coords=named, attrs=attributes
+        variables(config, candidates, graphs, learning, num_parameters, reward), coords=named, attrs=attributes
     )
+
+
+def own_reward(results: xarray.Dataset) -> str | None:
+    """Name of the reward of one's own that the policies of results learned with; none: the paper's."""
+    return results["graph_reward"].attrs.get("reward") if "graph_reward" in results else None
 
 
 def last_number(values: np.ndarray) -> np.ndarray:

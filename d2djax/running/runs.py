@@ -14,11 +14,22 @@ import numpy as np
 import optax
 
 from d2djax.checks import check_count, check_flag, is_whole, shown
-from d2djax.config import GRAPH_NUMBERS, PRESETS, TRAINING_NUMBERS, Config, complete, numbers_of, stack_configs
+from d2djax.config import (
+    GRAPH_NUMBERS,
+    PRESETS,
+    TRAINING_NUMBERS,
+    Config,
+    as_numbers,
+    complete,
+    numbers_of,
+    stack_configs,
+)
 from d2djax.data import Dataset, Description, describe, load
+from d2djax.episode import try_reward
 from d2djax.federated import Learning, Recipe, check_optimisers
 from d2djax.models import check_model, count_parameters
 from d2djax.network import Network, make_network
+from d2djax.parts import as_arrays, without_numbers
 from d2djax.points import (
     Points,
     arrange,
@@ -31,11 +42,11 @@ from d2djax.points import (
     owners_counts,
     windows_per_key,
 )
-from d2djax.policies import Candidate, candidates_of, learners_of
+from d2djax.policies import Candidate, candidates_of
 from d2djax.policies.own import check_graphs
 from d2djax.rng import run_key
 from d2djax.running import machine, programs, results
-from d2djax.running.identity import identify
+from d2djax.running.identity import identify, name_of
 from d2djax.running.many_runs import map_runs
 from d2djax.running.memory import check_memory
 from d2djax.running.programs import Compiled, Program, program_of
@@ -86,19 +97,24 @@ class Setup:
         return candidates_of(self.config, self.recipe.policies)
 
     @cached_property
-    def learners(self) -> dict[str, Any]:
-        """Those of one's own that learn; of their numbers, those that differ between runs do not count."""
-        return learners_of(self.recipe.policies)
+    def parts(self) -> dict[str, Any]:
+        """What the recipe has with numbers of its own; those that differ between runs do not count."""
+        return as_arrays(self.recipe.numbered)
 
     @property
-    def of_graphs(self) -> tuple[Sizes, tuple]:
+    def own_reward(self) -> str | None:
+        """Name of the reward, if it is one's own."""
+        return name_of(self.recipe.reward) if self.recipe.has_reward else None
+
+    @property
+    def of_graphs(self) -> tuple[Sizes, tuple, Any]:
         """What the programs of the graphs are compiled for, see `graphs_of`."""
-        return self.sizes, tuple(self.candidates.items())
+        return self.sizes, tuple(self.candidates.items()), without_numbers(self.recipe.reward)
 
     @property
     def of_learning(self) -> Recipe:
-        """What the programs of training are compiled for: the recipe without its policies."""
-        return replace(self.recipe, policies={}, file=None)
+        """What the programs of training are compiled for: of the recipe, what takes part in it."""
+        return Recipe(self.recipe.model, self.recipe.client, self.recipe.server)
 
     @cached_property
     def sizes(self) -> Sizes:
@@ -265,10 +281,30 @@ def set_up(
     if recipe.model is not None:
         check_model(recipe.model, dataset.shape, config.num_classes)
     setup = Setup(config, dataset, points, recipe)
+    if recipe.has_reward:
+        _check_reward(setup, axes)
     if trains:
         check_optimisers(recipe, dataset.shape)
         check_memory(config, shape, trains=True, runs=runs, num_parameters=setup.sizes.num_parameters or 0)
     return setup
+
+
+def _check_reward(setup: Setup, axes: Mapping[str, Sequence[Any]]) -> None:
+    """Checks that a reward of one's own can be used, and that what starts from its bound has one.
+
+    Raises:
+        ValueError: it cannot, or has none.
+    """
+    config, reward = setup.config, setup.recipe.reward
+    run = {"seed": np.int32(0), "config": as_numbers(config)}
+    try_reward(reward, jax.eval_shape(network_of, setup.counts, run, None), config)
+    starts = [name for name, one in setup.candidates.items() if one.starts_at_bound]
+    is_given = all(value is not None for value in axes.get("initial_value", [config.initial_value]))
+    if starts and not is_given and not hasattr(reward, "upper_bound"):
+        raise ValueError(
+            f"initial_value must be given: recipe.reward has no upper_bound(config), from which {_listed(starts)} "
+            "would start; write Config(initial_value=20.0)"
+        )
 
 
 def _points_for(config: Config, data: Dataset | None, like: Sequence[Setup]) -> tuple[Dataset, Points]:
@@ -291,11 +327,11 @@ def network_of(shared: jax.Array | None, item: dict[str, Any], static: None) -> 
     return make_network(run_key(item["seed"]), item["config"], counts=shared)
 
 
-def graphs_of(shared: None, item: dict[str, Any], static: tuple[Sizes, tuple]) -> tuple[Graphs, Move]:
+def graphs_of(shared: None, item: dict[str, Any], static: tuple[Sizes, tuple, Any]) -> tuple[Graphs, Move]:
     """The graphs of one run, without its network, which is there already, and what moves, for `map_runs`."""
-    sizes, candidates = static[0], dict(static[1])
-    network, learners = item["network"], item["learners"]
-    graphs = find_graphs(run_key(item["seed"]), network, item["config"], sizes, candidates, learners)
+    sizes, candidates, reward = static[0], dict(static[1]), static[2]
+    network, parts = item["network"], item["parts"]
+    graphs = find_graphs(run_key(item["seed"]), network, item["config"], sizes, candidates, parts, reward)
     return replace(graphs, network=None), moves(graphs, candidates)
 
 
@@ -339,7 +375,7 @@ def _numbers(config: Config, names: Collection[str], wanted: bool) -> list[Any]:
 def result_shapes(
     setup: Setup,
     configs: Config,
-    learners: Mapping[str, Any],
+    parts: Mapping[str, Any],
     trains: bool = True,
     each: Callable[[Program], None] = lambda program: None,
 ) -> tuple[Graphs, Learning | None]:
@@ -348,7 +384,7 @@ def result_shapes(
     Args:
         setup: see `compute`, as the next three.
         configs: see there.
-        learners: see there.
+        parts: see there.
         trains: see there.
         each: called with each program that `compute` needs, in its order.
     """
@@ -364,7 +400,7 @@ def result_shapes(
         return programs.result_shapes(program)
 
     network = result(network_of, setup.counts, item, None)
-    before = {"network": rows(network, size), "learners": learners}
+    before = {"network": rows(network, size), "parts": parts}
     found, moved = result(graphs_of, None, item | before, setup.of_graphs)
     graphs = replace(found, network=network)
     if not trains:
@@ -378,7 +414,7 @@ def result_shapes(
 def compute(
     setup: Setup,
     configs: Config,
-    learners: Mapping[str, Any],
+    parts: Mapping[str, Any],
     seeds: np.ndarray,
     stages: Callable[[str], Stage],
     *,
@@ -394,7 +430,7 @@ def compute(
     Args:
         setup: what they share.
         configs: the config of each, fields [U].
-        learners: policies of one's own that learn, by name, with the numbers of each run, fields [U, ...].
+        parts: what the recipe has with numbers of its own, by name, with those of each run, fields [U, ...].
         seeds: [U] int32.
         stages: gives a stage of the work that is shown, by its name.
         trains: they train; otherwise they end with the graphs.
@@ -414,7 +450,7 @@ def compute(
         programs.start(program, width)
 
     # All programs at once, the later ones while the first runs.
-    result_shapes(setup, configs, learners, trains, each=begin)
+    result_shapes(setup, configs, parts, trains, each=begin)
     numbers = partial(_numbers, configs)
     runs = {"seed": seeds, "config": configs}
 
@@ -424,8 +460,10 @@ def compute(
 
     matters = (seeds, numbers(GRAPH_NUMBERS | TRAINING_NUMBERS, False))
     networks = once("network", network_of, setup.counts, runs, None, matters)
-    matters = (seeds, numbers(TRAINING_NUMBERS - GRAPH_NUMBERS, False), learners)
-    before = {"network": networks, "learners": learners}
+    # Code of one's own may read any number.
+    unread = frozenset() if setup.recipe.reads_settings else TRAINING_NUMBERS - GRAPH_NUMBERS
+    matters = (seeds, numbers(unread, False), parts)
+    before = {"network": networks, "parts": parts}
     graphs, move = once("discovery", graphs_of, None, runs | before, setup.of_graphs, matters)
     graphs = replace(graphs, network=networks)
     check_graphs(setup.candidates, seeds, graphs.links)
@@ -502,8 +540,8 @@ def run(
         seeds: number of runs (seeds 0, 1, ...) or the seeds themselves.
         data: a data set of your own; none: the one that the config names. The settings that follow from a data set
             (points_per_device, model, learning_rate) must then be given, but for what `d2djax.load` gave.
-        recipe: `Recipe(model, client, server)`, network and optimisers of your own, whose step sizes must be given;
-            none: the network that the config names and SGD.
+        recipe: policies, reward, model and optimisers of your own, whose step sizes must be given; none: those of
+            the paper, the model that the config names, and SGD.
         training: false: the runs end with their graphs, and no points are read or made.
         progress: shows progress on standard error.
         width: runs at the same time on each device, which may change last bits; none: 1 on a CPU, on an accelerator
@@ -527,11 +565,11 @@ def run(
         console.print(f"data: {dataset.name}, {dataset.num_points:,} points, {dataset.source}")
     configs = stack_configs([config] * len(run_seeds))
     shown_stages, announce = partial(partial, stage, console), announcer(console)
-    learners = stack([setup.learners] * len(run_seeds))
+    parts = stack([setup.parts] * len(run_seeds))
     graphs, learning = compute(
-        setup, configs, learners, run_seeds, shown_stages, trains=training, width=width, announce=announce
+        setup, configs, parts, run_seeds, shown_stages, trains=training, width=width, announce=announce
     )
     about = identify([config], run_seeds, [dataset], setup.recipe, TAKES_PART, trains=training)
     manifest = results.manifest(about, machine.describe(), time.perf_counter() - started)
-    num_parameters = setup.sizes.num_parameters
-    return results.label(config, setup.candidates, run_seeds, dataset, graphs, learning, num_parameters, manifest)
+    more = setup.sizes.num_parameters, manifest, setup.own_reward
+    return results.label(config, setup.candidates, run_seeds, dataset, graphs, learning, *more)

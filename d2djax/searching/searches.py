@@ -16,7 +16,6 @@ from d2djax.checks import check_count
 from d2djax.config import Config
 from d2djax.data import Dataset
 from d2djax.federated import Recipe
-from d2djax.policies import learners_in
 from d2djax.running import machine, repeat, results
 from d2djax.running.axes import Choice, LogUniform, Range, check_ranges, corners, is_whole, lay_out
 from d2djax.running.axes import values_of as axes_of
@@ -170,7 +169,7 @@ def search(
     given = replace(config, policies=tuple(name for name in config.policies if name == policy))
     policies = {name: one for name, one in policies.items() if name == policy}
     used = None if recipe is None else replace(recipe, policies=policies)
-    own, trains = learners_in(policies), any(OBJECTIVES[name].needs_training for name in names)
+    own, trains = {} if used is None else used.numbered, any(OBJECTIVES[name].needs_training for name in names)
     space = _space_of(ranges, own)
     check_objectives(names, space)
     folder = files.check_folder(out)
