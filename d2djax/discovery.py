@@ -137,6 +137,18 @@ def learn(rule: Any, key: Array, network: Network, config: Config, reward: Any =
 
     Raises:
         ValueError: a setting is out of its range, or the network has other states.
+
+    Example:
+        Six episodes with `record_every` 3 are two blocks. A block draws all its random numbers, then plays its
+        episodes one after the other, then keeps one point of each curve. `tests/oracle.py` has the same in plain
+        loops.
+
+            block   draws                      episodes                 kept
+            0       uniform [3, N] of 0..2     0, 1, 2, each with the   means of 0, 1, 2; entropy after 2
+            1       uniform [3, N] of 3..5     3, 4, 5  memory before   means of 3, 4, 5; entropy after 5
+
+        A draw has the number of its episode as its address, not its place in a block: with `record_every` 1 the
+        same links are drawn, and the mean over three points is the point that is kept here.
     """
     check_settings(config, ties=False)
     config = complete(config)

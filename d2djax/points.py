@@ -377,6 +377,21 @@ def assign(train: Array, counts: Array, sizes: tuple[int, ...], config: Config, 
 
     Raises:
         ValueError: shapes do not agree, or outside `jit` the counts do not add up to what there is.
+
+    Example:
+        Five training points, of class a 7, 5 and 6, of class b 9 and 8. Device 0 gets one of each class, device 1
+        two of class a and one of class b: four cells, device after device.
+
+            place in the list          0    1    2    3    4
+            cell                      0 a  0 b  1 a  1 a  1 b
+            place in training points   0    3    1    2    4    class b begins at 3
+            shift between the two      0   +2   -1   -1    0    the same in all of a cell
+            steps                      0   +2   -3    0   +1    at the cells' starts; the shift is their running sum
+            point                      7    9    5    6    8
+
+        >>> config = Config(num_devices=2)
+        >>> assign(jnp.array([7, 5, 6, 9, 8]), jnp.array([[1, 1], [2, 1]]), (4, 2), config, places=5).tolist()
+        [7, 9, 5, 6, 8]
     """
     left = np.array(sizes) - held_out_sizes(np.array(sizes), config)
     total = num_points(config) if places is None else places

@@ -217,6 +217,27 @@ class Memory:
     Attributes:
         buffer: [S, N, N] sums and tries.
         value: [S, N, N] float32, their quotients, kept so that no episode divides all sums by all tries.
+
+    Example:
+        Five episodes of two devices in one state; untried links count 9. Only the value of the link that a device
+        has just tried is divided anew; all others stand as they were.
+
+            episode   link of 0   reward   sums     tries   values of device 0
+                                           0   0    0  0    9    9
+            0             1          4     0   4    0  1    9    4
+            1             1          2     0   6    0  2    9    3
+            2             0          1     1   6    1  2    1    3
+            3             1          9     1  15    1  3    1    5
+            4             1          1     1  16    1  4    1    4
+
+        >>> memory = Memory(empty_buffer(1, 2), jnp.full((1, 2, 2), 9.0))
+        >>> for link, reward in [(1, 4.0), (1, 2.0), (0, 1.0), (1, 9.0), (1, 1.0)]:
+        ...     buffer = update(memory.buffer, 0, np.array([link, 0]), np.array([reward, 0.0]))
+        ...     memory = Memory(buffer, refreshed(memory.value, buffer, 0, np.array([link, 0])))
+        >>> memory.buffer.reward[0, 0].tolist(), memory.buffer.tries[0, 0].tolist(), memory.value[0, 0].tolist()
+        ([1.0, 16.0], [1.0, 4.0], [1.0, 4.0])
+        >>> (memory.value == values(memory.buffer, 0, initial_value=9.0)).all().item()
+        True
     """
 
     buffer: Buffer

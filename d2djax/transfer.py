@@ -104,6 +104,22 @@ def transfer(points: Array, counts: Array, links: Array, received: Array) -> Hol
     Raises:
         ValueError: shapes do not agree, or outside `jit` the counts do not add up to the points, or a device would
             send more of a class than it has.
+
+    Example:
+        Five points. Device 0 has 10, 11 and 12 of class a and 20 of class b, device 1 has 21 of class b, device 2
+        has none. Both take from device 0: device 1 one point of each class, device 2 one of class a.
+
+            point            10   11   12   20   21
+            steps: a device                      +1    the points of device 1 begin
+                   share 1   +1   -1        +1   -1    to device 1 and back, in class a and in class b
+                   share 2        +2   -2              to device 2 and back
+            their sum        +1   +1   -2   +1    0
+            owner             1    2    0    1    1    the running sum
+
+        >>> counts, received = jnp.array([[3, 1], [0, 1], [0, 0]]), jnp.array([[0, 0], [1, 1], [1, 0]])
+        >>> held = transfer(jnp.array([10, 11, 12, 20, 21]), counts, jnp.array([0, 0, 0]), received)
+        >>> held.points.tolist(), held.start.tolist(), held.size.tolist()
+        ([12, 10, 20, 21, 11], [0, 1, 4], [1, 3, 1])
     """
     num_devices, total = counts.shape[0], points.shape[0]
     check_links(links, num_devices)
