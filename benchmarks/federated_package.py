@@ -50,7 +50,7 @@ def share(problem: Problem, num_rounds: int) -> Shared:
         x=jnp.asarray(problem.x.reshape(-1, 28, 28, 1)),
         y=jnp.asarray(problem.y, jnp.int32),
         mean=jnp.float32(problem.mean),
-        deviation=jnp.float32(problem.deviation),
+        std=jnp.float32(problem.deviation),
         sizes=tuple(int(size) for size in np.bincount(problem.y, minlength=NUM_CLASSES)),
     )
     size = jnp.full(setting.clients, setting.points, jnp.int32)

@@ -77,7 +77,7 @@ def _shadowing(key: Array, num_devices: int, config: Config) -> Array:
     first, last = jnp.minimum(device[:, None], device), jnp.maximum(device[:, None], device)
     # One draw of a pair, wherever it is needed; the sum of a triangle and its mirror image makes each twice.
     decibel = jnp.where(first == last, 0.0, decibel[:, first, last])
-    return 10.0 ** (config.shadowing_deviation * decibel / 10.0)
+    return 10.0 ** (config.shadowing_std * decibel / 10.0)
 
 
 def _no_shadowing(key: Array, num_devices: int, config: Config) -> Array:

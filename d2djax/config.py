@@ -41,7 +41,7 @@ def complete(config: Config, name: str | None = None) -> Config:
 
 def score_fraction(config: Config) -> Any:
     """Share of a threshold that counts in the score; `1 - alpha_D` is what a link inside a cluster delivers."""
-    return 1.0 - config.reliability_threshold if config.score_fraction is None else config.score_fraction
+    return 1.0 - config.max_outage if config.score_fraction is None else config.score_fraction
 
 
 # Numbers that training reads, all of them, and numbers that the search for a graph reads but not the network: what

@@ -139,7 +139,7 @@ def _link_energy(bits: Array, distance: Array, fixed_power: Array | float, confi
         noise_power=config.noise_power,
         reference_gain=config.reference_gain,
         path_loss_exponent=config.path_loss_exponent,
-        outage=config.reliability_threshold,
+        outage=config.max_outage,
     )
     heard = receive_energy(bits, receive_power=config.receive_power, rate=config.rate, bandwidth=config.bandwidth)
     return sent + heard

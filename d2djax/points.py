@@ -48,7 +48,7 @@ class Points:
         x: [n, ...] uint8 or float32, as in the data set.
         y: [n] int32, class.
         mean: [] float32, mean of all bytes of images; 0 for other inputs.
-        deviation: [] float32, standard deviation of all bytes of images; 1 for other inputs.
+        std: [] float32, standard deviation of all bytes of images; 1 for other inputs.
         sizes: points of each class. Static.
         owned: whose they are; none: nobody's.
     """
@@ -56,7 +56,7 @@ class Points:
     x: Array
     y: Array
     mean: Array
-    deviation: Array
+    std: Array
     sizes: tuple[int, ...] = field(metadata={"static": True})
     owned: Owned | None = None
 
@@ -170,12 +170,12 @@ def arrange(dataset: Dataset, config: Config) -> Points:
     """
     check_fits(dataset, config)
     order = np.argsort(dataset.y if dataset.owner is None else _cells(dataset), kind="stable")
-    mean, deviation = _moments(dataset.x)
+    mean, std = _moments(dataset.x)
     return Points(
         x=jnp.asarray(dataset.x[order]),
         y=jnp.asarray(dataset.y[order], jnp.int32),
         mean=jnp.float32(mean),
-        deviation=jnp.float32(deviation),
+        std=jnp.float32(std),
         sizes=tuple(int(size) for size in _sizes(dataset)),
         owned=owned_of(dataset, config),
     )
@@ -232,7 +232,7 @@ def inputs(points: Points, numbers: Array) -> Array:
         [..., *shape of a point] float32; images with mean 0 and standard deviation 1 over the data set, other
         inputs as they are.
     """
-    return (points.x[numbers].astype(jnp.float32) - points.mean) / points.deviation
+    return (points.x[numbers].astype(jnp.float32) - points.mean) / points.std
 
 
 def windows_per_key(config: Config) -> int:

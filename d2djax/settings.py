@@ -21,6 +21,14 @@ DatasetName = Literal["radioml", "fashion_mnist", "cifar10", "own"]
 PolicyName = Literal["none", "uniform", "rl", "nearest", "best_response", "pooled"]
 
 
+# What settings are called that had another name in earlier versions.
+RENAMED = {
+    "methods": "policies",
+    "shadowing_deviation": "shadowing_std",
+    "reliability_threshold": "max_outage",
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Config:
     """Settings of one run; symbols as in the paper.
@@ -41,7 +49,7 @@ class Config:
         num_hotspots: Number of hot spots, around which the devices stand. Static.
         hotspot_spread: Standard deviation of a device's distance to its hot spot along each axis, m.
         channel_model: What a channel state is: a draw of the shadowing, or a snapshot of moving devices. Static.
-        shadowing_deviation: Standard deviation of the log-normal shadowing, dB.
+        shadowing_std: Standard deviation of the log-normal shadowing, dB.
         mobility_step: Standard deviation of a device's move between two snapshots along each axis, m.
         transmit_power: Transmit power `P_tx`, W; it sets the outage.
         reference_gain: Path gain `beta0` at 1 m, a ratio of powers.
@@ -49,7 +57,7 @@ class Config:
         noise_power: Noise power `sigma^2`, W; by default -174 dBm/Hz over 1 MHz.
         rate: Rate `r` of a transmission, bit/s/Hz.
         stay_probability: Probability that the channel keeps its state from one episode to the next.
-        reliability_threshold: Largest outage probability `alpha_D` inside a cluster.
+        max_outage: Largest outage probability `alpha_D` inside a cluster.
         cluster_budget: Budget `B`: data points that each cluster may request over links from outside it.
         trust_probability: Probability that a device trusts another with a class.
         num_sensitive_classes: Number of classes that are trusted with `sensitive_trust_probability`, drawn per run.
@@ -115,7 +123,7 @@ class Config:
     num_hotspots: int = static(5, "at least 1")
     hotspot_spread: float = leaf(45.0, "0 or more")
     channel_model: Literal["shadowing", "mobility"] = static("shadowing")
-    shadowing_deviation: float = leaf(4.0, "in [0, 50]")
+    shadowing_std: float = leaf(4.0, "in [0, 50]")
     mobility_step: float = leaf(20.0, "0 or more")
     transmit_power: float = leaf(0.01, "in [1e-12, 1e6]")
     reference_gain: float = leaf(1e-3, "in [1e-12, 1e3]")
@@ -123,7 +131,7 @@ class Config:
     noise_power: float = leaf(3.981072e-15, "in [1e-25, 1e3]")
     rate: float = leaf(1.0, "in [0.001, 64]")
     stay_probability: float = leaf(0.0, "in [0, 1)")
-    reliability_threshold: float = leaf(0.1, "in [1e-12, 1)")
+    max_outage: float = leaf(0.1, "in [1e-12, 1)")
     cluster_budget: float = leaf(300.0, "0 or more")
     trust_probability: float = leaf(0.75, "in [0, 1]")
     num_sensitive_classes: int = leaf(0, "0 or more")

@@ -153,13 +153,13 @@ def _rules_of_the_channel(config: Config) -> list[tuple[str, bool, str]]:
     if config.power_mode == "power_control":
         far = math.log10(farthest * max(1.0, config.d2s_distance_ratio)) * config.path_loss_exponent
         needed = (2.0**config.rate - 1.0) * config.noise_power / config.reference_gain
-        sent = math.log10(needed / -math.log1p(-float(np.float32(config.reliability_threshold)))) + far
+        sent = math.log10(needed / -math.log1p(-float(np.float32(config.max_outage)))) + far
         rules.append(
             (
                 "path_loss_exponent",
                 far <= math.log10(_MOST) and sent <= math.log10(_MOST_POWER),
                 "smaller: with field_size, d2s_distance_ratio, rate, noise_power, reference_gain and "
-                f"reliability_threshold, the server would be reached with 1e{sent:.0f} W",
+                f"max_outage, the server would be reached with 1e{sent:.0f} W",
             )
         )
     return rules

@@ -67,7 +67,7 @@ def main(study: Study) -> None:
     base = validate(Config(dataset="fashion_mnist", num_episodes=study.episodes))
     # Numbers in every field, so that one compiled program serves all settings.
     optimistic = initial_value(base, base.num_classes)
-    base = replace(base, initial_value=optimistic, score_fraction=1.0 - base.reliability_threshold)
+    base = replace(base, initial_value=optimistic, score_fraction=1.0 - base.max_outage)
     settings = {
         "default (optimistic)": base,
         "initial_value=0 (literal)": replace(base, initial_value=0.0),

@@ -41,7 +41,7 @@ SETTINGS = [
     {
         "cluster_budget": 5.0,
         "alpha_budget": 0.1,
-        "reliability_threshold": 0.02,
+        "max_outage": 0.02,
         "min_classes": 2,
         "threshold": 15.0,
     },

@@ -123,7 +123,7 @@ def one_line(lines, *words):
         (["--num-devices", "1"], ["num_devices", "at least 2", "got 1"]),
         (["--classes-per-device", "12"], ["classes_per_device", "11 classes", "got 12"]),
         (["--transmit-power", "-1"], ["transmit_power", "in [1e-12, 1e6]", "got -1"]),
-        (["--reliability-threshold", "1"], ["reliability_threshold", "in [1e-12, 1)", "got 1"]),
+        (["--max-outage", "1"], ["max_outage", "in [1e-12, 1)", "got 1"]),
         (["--aggregation-interval", "33"], ["aggregation_interval", "divisor of num_steps, 500", "got 33"]),
         (["--aggregation-interval", "0"], ["aggregation_interval", "at least 1", "got 0"]),
         (["--gamma", "nan"], ["gamma", "finite", "nan"]),

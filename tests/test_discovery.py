@@ -70,7 +70,7 @@ def draws(key, config):
     [
         (0, {}),
         (1, {"stay_probability": 0.6, "temperature": 0.5, "gamma": 2.0}),
-        (2, {"cluster_budget": 5.0, "alpha_budget": 0.1, "reliability_threshold": 0.02, "min_classes": 2}),
+        (2, {"cluster_budget": 5.0, "alpha_budget": 0.1, "max_outage": 0.02, "min_classes": 2}),
         (3, {"trust_probability": 0.5, "alpha_outage": 6.0, "threshold": 15.0}),
         (4, {"gamma": 0.0, "reference_weights": (2.0, 1.0, 0.01, 3.0)}),
     ],
@@ -100,7 +100,7 @@ def test_discovery_is_the_episode_loop_of_the_paper(seed, changes, network_progr
 
 def test_replayed_settings_are_not_all_alike(network_program, tiny_config):
     # The cases above must reach every scalar of the history: exchange, requests from outside, budget.
-    config = replace(tiny_config, cluster_budget=5.0, reliability_threshold=0.02, min_classes=2)
+    config = replace(tiny_config, cluster_budget=5.0, max_outage=0.02, min_classes=2)
     network = network_of(network_program[0](np.arange(128), config), 2)
     history = discovered(run_key(2), network, config).history
     for name in CURVES:
@@ -324,7 +324,7 @@ weights = st.fixed_dictionaries(
         "alpha_budget": st.floats(0, 1),
         "gamma": st.floats(0, 5),
         "cluster_budget": st.floats(0, 500),
-        "reliability_threshold": st.floats(0.01, 0.99),
+        "max_outage": st.floats(0.01, 0.99),
         "min_classes": st.integers(0, 3),
     }
 )

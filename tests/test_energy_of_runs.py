@@ -15,7 +15,7 @@ POSITION = np.array([[0.0, 0.0], [100.0, 0.0], [300.0, 0.0]], np.float32)
 # Mean over the pairs: (100 + 200 + 300) / 3.
 MEAN_DISTANCE = 200.0
 FIXED = Config(power_mode="fixed", rate=2.0, bandwidth=5e5)
-CONTROLLED = replace(FIXED, power_mode="power_control", path_loss_exponent=2.0, reliability_threshold=0.5)
+CONTROLLED = replace(FIXED, power_mode="power_control", path_loss_exponent=2.0, max_outage=0.5)
 
 
 def controlled_power(distance):

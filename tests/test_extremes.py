@@ -117,7 +117,7 @@ def outage(config, away):
 
 def upload_energy(config, away, num_parameters):
     """Section IV-B in double precision."""
-    alpha = np.float64(np.float32(config.reliability_threshold))
+    alpha = np.float64(np.float32(config.max_outage))
     needed = np.expm1(config.rate * np.log(2)) * config.noise_power / (config.reference_gain * -np.log1p(-alpha))
     power = needed * (config.d2s_distance_ratio * away) ** config.path_loss_exponent
     if config.power_mode == "fixed":
@@ -132,7 +132,7 @@ def upload_energy(config, away, num_parameters):
     [
         ({"rate": 128.0}, r"rate must be in \[0.001, 64\]; got 128"),
         ({"rate": 1e-10}, r"rate must be in \[0.001, 64\]; got 1e-10"),
-        ({"reliability_threshold": 1 - 1e-9}, r"reliability_threshold must be in \[1e-12, 1\); got 0.999999999"),
+        ({"max_outage": 1 - 1e-9}, r"max_outage must be in \[1e-12, 1\); got 0.999999999"),
         ({"stay_probability": 1 - 1e-9}, r"stay_probability must be in \[0, 1\); got 0.999999999"),
         ({"reference_gain": 1e30}, r"reference_gain must be in \[1e-12, 1e3\]"),
         ({"threshold": 1e-37}, r"threshold must be in \[0.001, 1e9\]; got 1e-37"),

@@ -218,7 +218,7 @@ def test_what_a_straggler_holds_does_not_reach_the_model(points, test_points, ho
     absent = np.flatnonzero(~np.asarray(participants_of(KEY, 0, config)))
     theirs = np.concatenate([stretch_of(holding, device) for device in absent])
     values = np.asarray(points.x, np.float32) - 100
-    tame = replace(points, x=jnp.asarray(values), mean=jnp.float32(0), deviation=jnp.float32(50))
+    tame = replace(points, x=jnp.asarray(values), mean=jnp.float32(0), std=jnp.float32(50))
     values[np.setdiff1d(theirs, test_points)] *= 1e30
     wild = replace(tame, x=jnp.asarray(values))
     expected, got = (trained(KEY, Linear(), some, test_points, holding, config) for some in (tame, wild))

@@ -12,6 +12,7 @@ import pytest
 import d2djax
 from d2djax.rng import run_key
 from d2djax.running.results import read
+from d2djax.settings import RENAMED
 
 # What the golden numbers were computed with: sums are in the order of this version's and these vectors' code.
 JAXLIB, VENDOR, VECTORS, NO_VECTORS = "0.10.2", "AuthenticAMD", {"avx2", "fma"}, "avx512"
@@ -85,10 +86,11 @@ def test_numbers_are_those_of_the_first_release_to_the_bit(golden, now):
 def test_stores_of_the_first_release_are_read(tmp_path):
     with tarfile.open(GOLDEN.with_name("store_0_1.tar.gz")) as archive:
         archive.extractall(tmp_path, filter="data")
-    with pytest.warns(UserWarning, match="its dimension 'method' is read as 'policy'"):
+    with pytest.warns(UserWarning, match="'method' is read as 'policy', 'methods' is read as 'policies'"):
         found = read(tmp_path / "results.zarr")
     assert found.sizes["policy"] == 2 and np.isfinite(found["graph_reward"].sel(policy="rl")).all()
     config = json.loads(found.attrs["manifest"])["config"]
-    assert config["policies"] == ["none", "rl"] and "methods" not in config
+    assert config["policies"] == ["none", "rl"] and not set(config) & set(RENAMED)
+    assert config["max_outage"] == pytest.approx(0.1) and config["shadowing_std"] == 4.0
     with pytest.raises(KeyError):
         found.sel(policy="nonsense")

@@ -108,7 +108,7 @@ def test_parts_agree_with_the_oracle(networks, tiny_config):
             oracle.outage_probability(rss, tiny_config.rate, tiny_config.noise_power) for rss in network.rss
         ]
         np.testing.assert_allclose(network.outage, expected, rtol=1e-5)
-        labels = oracle.reliable_clusters(network.outage, tiny_config.reliability_threshold)
+        labels = oracle.reliable_clusters(network.outage, tiny_config.max_outage)
         np.testing.assert_array_equal(network.cluster, labels)
     assert (networks.counts.sum(axis=-1) == tiny_config.points_per_device).all()
     assert ((networks.counts > 0).sum(axis=-1) == tiny_config.classes_per_device).all()
@@ -202,7 +202,7 @@ def test_states_differ_in_every_link(networks):
 
 
 def test_shadowing_is_log_normal_with_the_deviation_of_the_config(draw, tiny_config):
-    found = draw(shadowing_deviation=6.0)
+    found = draw(shadowing_std=6.0)
     mean_power = np.asarray(channel.path_power(channel.distances(found.position), tiny_config), np.float64)
     decibel = 10 * np.log10(found.rss.astype(np.float64) / mean_power[:, None])
     upper = np.triu_indices(tiny_config.num_devices, 1)
@@ -219,7 +219,7 @@ def test_shadowing_is_log_normal_with_the_deviation_of_the_config(draw, tiny_con
 
 
 def test_without_shadowing_all_states_are_the_mean_path(draw, tiny_config):
-    found = draw(shadowing_deviation=0.0)
+    found = draw(shadowing_std=0.0)
     expected = np.asarray(channel.path_power(channel.distances(found.position), tiny_config))
     np.testing.assert_allclose(found.rss, np.broadcast_to(expected[:, None], found.rss.shape), rtol=1e-4)
 

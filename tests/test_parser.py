@@ -117,7 +117,7 @@ def test_units_are_in_the_help():
         **dict.fromkeys(("field_size", "hotspot_spread", "mobility_step"), "m"),
         **dict.fromkeys(("transmit_power", "noise_power", "d2d_power", "d2s_power", "circuit_power"), "W"),
         **dict.fromkeys(("receive_power",), "W"),
-        **{"min_snr": "dB", "shadowing_deviation": "dB", "rate": "bit/s/Hz", "bandwidth": "Hz"},
+        **{"min_snr": "dB", "shadowing_std": "dB", "rate": "bit/s/Hz", "bandwidth": "Hz"},
     }
     for name, unit in units.items():
         assert any(f", {unit}{end}" in found[name].help for end in ".;"), name

@@ -119,8 +119,8 @@ def over_seeds(values: xarray.DataArray, *, level: float = 0.95) -> xarray.Datas
 
     seeds, mean = values.notnull().sum("run"), values.mean("run")
     others = np.maximum(seeds.values - 1, 1)
-    deviation = np.sqrt(((values - mean) ** 2).sum("run").values / others)
-    half = deviation * stats.t.ppf(0.5 + level / 2, others) / np.sqrt(np.maximum(seeds.values, 1))
+    std = np.sqrt(((values - mean) ** 2).sum("run").values / others)
+    half = std * stats.t.ppf(0.5 + level / 2, others) / np.sqrt(np.maximum(seeds.values, 1))
     half = mean.copy(data=np.where(seeds.values > 1, half, np.nan))
     return xarray.Dataset({"mean": mean, "low": mean - half, "high": mean + half, "seeds": seeds})
 

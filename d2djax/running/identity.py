@@ -50,7 +50,7 @@ _READ_IF: dict[str, Callable[[Config], bool]] = {
     "concentration": lambda config: config.partition == "dirichlet",
     "shards_per_device": lambda config: config.partition == "shards",
     "mobility_step": lambda config: config.channel_model == "mobility",
-    "shadowing_deviation": lambda config: config.channel_model == "shadowing",
+    "shadowing_std": lambda config: config.channel_model == "shadowing",
     "d2d_power": lambda config: config.power_mode == "fixed",
     "d2s_power": lambda config: config.power_mode == "fixed",
     "best_response_restarts": lambda config: "best_response" in config.policies,

@@ -13,14 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from d2djax.settings import Config
+from d2djax.settings import RENAMED, Config
 from d2djax.storage import files
 
 if TYPE_CHECKING:
     from d2djax.running.axes import Range
 
-# What settings are called that had another name in earlier versions.
-RENAMED = {"methods": "policies"}
 # Values that leave a setting to the data set.
 LEFT_TO_DATA = {"num_classes": 0, "points_per_device": 0, "model": "auto", "learning_rate": None}
 

@@ -15,6 +15,7 @@ import numpy as np
 from d2djax.config import Config
 from d2djax.data import Dataset, Description
 from d2djax.energy import uploads
+from d2djax.settings import RENAMED
 from d2djax.storage import checksums, files, store
 
 if TYPE_CHECKING:
@@ -326,14 +327,21 @@ def read(path: str | os.PathLike[str]) -> xarray.Dataset:
 
 
 def _renamed(found: xarray.Dataset, path: str | os.PathLike[str]) -> xarray.Dataset:
-    """Results of before 0.2 as they are now: `policy` was called `method`, and learning curves were those of rl."""
-    if "method" not in found.dims:
-        return found
-    warnings.warn(f"{path}: written before d2djax 0.2; its dimension 'method' is read as 'policy'", stacklevel=3)
+    """Results of before 0.2 as they are now: other names, and learning curves of all policies, which were those of rl."""
     about = json.loads(found.attrs.get("manifest", "{}"))
-    if "methods" in about.get("config", {}):
-        about["config"]["policies"] = about["config"].pop("methods")
-    found = found.rename(method="policy").assign_attrs(manifest=json.dumps(about, sort_keys=True))
+    names = {"method": "policy"} | RENAMED
+    names = {old: new for old, new in names.items() if old in found.dims or old in about.get("config", {})}
+    if not names:
+        return found
+    told = ", ".join(f"{old!r} is read as {new!r}" for old, new in names.items())
+    warnings.warn(f"{path}: written before d2djax 0.2; {told}", stacklevel=3)
+    for part in ("config", "axes"):
+        if part in about:
+            about[part] = {names.get(name, name): value for name, value in about[part].items()}
+    dims = {old: new for old, new in names.items() if old in found.dims}
+    found = found.rename(dims).assign_attrs(manifest=json.dumps(about, sort_keys=True))
+    if "method" not in dims:
+        return found
     learns = found["policy"] == "rl"
     curves = {
         name: values.where(learns).transpose(..., "policy", "episode").assign_attrs(values.attrs)

@@ -20,12 +20,10 @@ Values = Callable[[str], np.ndarray]
 _LINKS = ("rate", "transmit_power", "noise_power", "reference_gain", "path_loss_exponent")
 _JOULES = (
     *("power_mode", "bandwidth", "rate", "d2d_power", "d2s_power", "amplifier_efficiency", "circuit_power"),
-    *("receive_power", "noise_power", "reference_gain", "path_loss_exponent", "reliability_threshold"),
+    *("receive_power", "noise_power", "reference_gain", "path_loss_exponent", "max_outage"),
     "d2s_distance_ratio",
 )
-_REFERENCE = (
-    *("reference_weights", "cluster_budget", "min_classes", "threshold", "score_fraction", "reliability_threshold"),
-)
+_REFERENCE = (*("reference_weights", "cluster_budget", "min_classes", "threshold", "score_fraction", "max_outage"),)
 
 
 @dataclass(frozen=True)
