@@ -327,7 +327,7 @@ def read(path: str | os.PathLike[str]) -> xarray.Dataset:
 
 
 def _renamed(found: xarray.Dataset, path: str | os.PathLike[str]) -> xarray.Dataset:
-    """Results of before 0.2 as they are now: other names, and learning curves of all policies, which were those of rl."""
+    """Results of before 0.2 as they are now: other names, and learning curves of all policies, once of rl alone."""
     about = json.loads(found.attrs.get("manifest", "{}"))
     names = {"method": "policy"} | RENAMED
     names = {old: new for old, new in names.items() if old in found.dims or old in about.get("config", {})}
