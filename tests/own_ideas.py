@@ -133,5 +133,8 @@ wrong_greedy = d2djax.Recipe(policies={"greedy": WrongEpsilonGreedy()})
 wrong_neural = d2djax.Recipe(policies={"neural": WrongNeuralSoftmax()})
 # Devices are numbered from 0.
 wrong_ring = d2djax.Recipe(policies={"ring": lambda key, network, config: ring(key, network, config) + 1})
+wrong_nearest = d2djax.Recipe(
+    policies={"nearest_one": lambda key, network, config: jnp.argmin(network.outage, axis=-1) + config.num_devices}
+)
 wrong_shape = d2djax.Recipe(policies={"ring": lambda key, network, config: jnp.arange(config.num_devices)})
 wrong_kind = d2djax.Recipe(policies={"ring": lambda key, network, config: 1.0 * ring(key, network, config)})

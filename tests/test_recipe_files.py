@@ -123,6 +123,7 @@ def test_a_sweep_of_a_recipe_is_repeated_from_its_file(mine, tmp_path, capsys):
         ("wrong_ucb", "policies['ucb'].weights: TracerBoolConversionError: Attempted boolean conversion of traced"),
         ("wrong_greedy", "policies['greedy'].update: AttributeError: 'received' is not told to a policy with"),
         ("wrong_neural", "policies['neural'].update must return memory of the structure of init; got"),
+        ("wrong_ring", "links of policies['ring'] must be in 0..4, numbers of devices; got 5 at [0, 3]"),
         ("wrong_shape", "policies['ring'] must give links, whole numbers [S, N] = [2, 5]; got int32[5]"),
         ("wrong_kind", "policies['ring'] must give links, whole numbers [S, N] = [2, 5]; got float32[2, 5]"),
     ],
@@ -137,16 +138,14 @@ def test_wrong_policies_are_one_line_and_nothing_is_written(tmp_path, capsys, na
     assert [line for line in lines if line.startswith("d2djax: ")] == lines[-1:] and message in lines[-1], lines
 
 
-def test_a_graph_of_devices_that_are_none_is_one_line(tmp_path, capsys, monkeypatch):
-    recipe = Path(__file__).with_name("own_ideas.py")
-    arguments = ["sweep", "--recipe", f"{recipe}:wrong_ring", *SMALL, "--axis", "gamma=0,1", "--no-training"]
+def test_a_graph_of_devices_that_are_none_is_one_line(tmp_path, capsys):
+    recipe = f"{Path(__file__).with_name('own_ideas.py')}:wrong_nearest"
+    arguments = ["sweep", "--recipe", recipe, *SMALL, "--axis", "gamma=0,1", "--no-training"]
     with pytest.raises(SystemExit) as ended:
         commands.main([*arguments, "--out", str(tmp_path / "out")])
-    message = (
-        "policies['ring'] must give links in 0..4, numbers of devices; got 5 for device 3 in state 0 of seed 0"
-    )
+    message = "policies['nearest_one'] must give links in 0..4, numbers of devices; got 5 for device 0 in state 0"
     assert ended.value.code == 2 and message in capsys.readouterr().err
-    # Numbers of a graph are known only when it is computed: no run of it is kept.
+    # Numbers that depend on the network are known only when they are computed: no run of it is kept.
     assert results.read(tmp_path / "out" / "results.zarr")["done"].sum() == 0
 
 

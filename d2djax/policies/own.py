@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from d2djax.checks import cut, shown
+from d2djax.checks import check_in_order, cut, shown
 
 _PACKAGE = str(Path(__file__).parents[1])
 
@@ -77,8 +77,13 @@ class OwnGraph:
 
     def __call__(self, key: Array, network: Any, config: Any) -> Array:
         """[S, N] int32: its links."""
-        where = f"policies[{self.name!r}]"
-        return _links(where, _call(where, self.function, key, network, config), network.outage.shape[:2])
+        where, (num_states, num_devices) = f"policies[{self.name!r}]", network.outage.shape[:2]
+        # A graph that does not depend on the network has its numbers here, before anything compiles.
+        with jax.ensure_compile_time_eval():
+            found = _call(where, self.function, key, network, config)
+            links = _links(where, found, (num_states, num_devices))
+        check_in_order(f"links of {where}", links, num_devices, "devices")
+        return links
 
 
 @dataclass(frozen=True)
