@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,18 @@ def cut(text: str, most: int = MOST_SHOWN) -> str:
     """A text in one line of at most so many characters."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 3]}..."
+
+
+def in_one_line(error: Exception) -> str:
+    """An error of code from outside the package in one line: its kind, and in which line of which file it began."""
+    place, trace = "", error.__traceback__
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        # The innermost code that is neither a library's nor of this package.
+        if "site-packages" not in file and not file.startswith((str(Path(__file__).parent), "<")):
+            place = f" ({Path(file).name}, line {trace.tb_lineno})"
+        trace = trace.tb_next
+    return f"{type(error).__name__}: {cut((str(error).splitlines() or ['no message'])[0], 200)}{place}"
 
 
 def is_number(value: Any, kinds: str = "iuf") -> bool:

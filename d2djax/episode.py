@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from d2djax.checks import check_shape, cut
+from d2djax.checks import check_shape, in_one_line
 from d2djax.config import Config, as_numbers, score_fraction
 from d2djax.messages import Exchange, Offers, deliver, offers
 from d2djax.network import Network, check_network
@@ -117,5 +117,4 @@ def try_reward(reward: Any, network: Network, config: Config) -> None:
     try:
         jax.eval_shape(episode, network, state, links, as_numbers(config), numbers)
     except Exception as error:
-        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
-        raise ValueError(f"recipe.reward cannot be used: {kind}{cut(str(error), 120)}") from error
+        raise ValueError(f"recipe.reward cannot be used: {in_one_line(error)}") from error

@@ -292,6 +292,9 @@ def test_its_numbers_are_sought(config, tmp_path, options):
     recipe = Recipe(reward=Paid(best.params["reward.price"]))
     again = d2djax.run(replace(config, policies=("rl",)), 2, recipe=recipe, **options)
     assert again["graph_reference_reward"].mean().item() == pytest.approx(best.value, rel=1e-6)
+    changed = {**given, "recipe": Recipe(reward=Lower())}
+    with pytest.raises(ValueError, match=r"recipe.reward.name: \"\w+.Paid\" there, \"\w+.Lower\" now"):
+        searches.search(config, ranges, ["reward"], 2, 2, tmp_path, batch=2, **changed)
     points = d2djax.random_points(ranges, 3, own=recipe.numbered)
     assert all(0 <= point["reward.price"] <= 0.1 for point in points)
 
@@ -386,7 +389,7 @@ def test_a_recipe_file_carries_it(mine, tmp_path, capsys):
         np.testing.assert_array_equal(one[name], two[name], err_msg=str(name))
     # A wrong one, and another line: exit code 2, one line, nothing written.
     for text, more, message in (
-        ("total=3.0)", str(tmp_path / "wrong"), "recipe.reward cannot be used: the reward's total must be"),
+        ("total=3.0)", str(tmp_path / "wrong"), "cannot be used: ValueError: the reward's total must be"),
         ("total=self.scale + found.total)", str(first), "results of another sweep are here (recipe.reward.hash"),
     ):
         mine.write_text(MINE.replace("total=self.scale * found.total)", text))
@@ -434,7 +437,7 @@ def test_its_name_is_free_for_its_numbers():
         (changed(global_=jnp.zeros(6, int)), "the reward's global_ must be an array of float; got int32"),
         (lambda *arguments: PaperReward()(*arguments).total, "the reward must return d2djax.Rewards; got"),
         (lambda network, links: None, "TypeError"),
-        (lambda *arguments: 1 / 0, "ZeroDivisionError"),
+        (lambda *arguments: 1 / 0, "ZeroDivisionError: division by zero (test_own_reward.py, line "),
         (
             lambda n, state, *rest: PaperReward()(n, state, *rest) if state > 0 else None,
             "TracerBoolConversionError",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import jax
@@ -13,28 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from d2djax.checks import check_in_order, cut, shown
-
-_PACKAGE = str(Path(__file__).parents[1])
-
-
-def _place(trace: TracebackType | None) -> str:
-    """File and line of the innermost code that is neither a library's nor of this package, as text."""
-    found = ""
-    while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        if "site-packages" not in file and not file.startswith((_PACKAGE, "<")):
-            found = f" ({Path(file).name}, line {trace.tb_lineno})"
-        trace = trace.tb_next
-    return found
+from d2djax.checks import check_in_order, cut, in_one_line, shown
 
 
 def _call(where: str, function: Callable, *arguments: Any) -> Any:
     try:
         return function(*arguments)
     except Exception as error:
-        text = cut((str(error).splitlines() or ["no message"])[0], 200)
-        raise ValueError(f"{where}: {type(error).__name__}: {text}{_place(error.__traceback__)}") from error
+        raise ValueError(f"{where}: {in_one_line(error)}") from error
 
 
 def _shapes(tree: Any) -> list[str]:
