@@ -11,12 +11,14 @@ if TYPE_CHECKING:
     from d2djax.discovery import Discovery, discover
     from d2djax.federated import Recipe
     from d2djax.network import Network, make_network
+    from d2djax.networks import GivenNetwork
     from d2djax.points import arrange
     from d2djax.policies.check import check_policy
     from d2djax.policies.per_device import per_device
     from d2djax.reward import PaperReward, Rewards
     from d2djax.running.axes import Choice, LogUniform, Uniform, random_points
     from d2djax.running.machine import use_all_cores, use_compilation_cache
+    from d2djax.running.network_files import load_network
     from d2djax.running.results import read, save
     from d2djax.running.runs import run
     from d2djax.running.sweeps import sweep
@@ -29,6 +31,7 @@ __all__ = [
     "Config",
     "Dataset",
     "Discovery",
+    "GivenNetwork",
     "LogUniform",
     "Network",
     "PaperReward",
@@ -40,6 +43,7 @@ __all__ = [
     "check_policy",
     "discover",
     "load",
+    "load_network",
     "make_network",
     "per_device",
     "random_points",
@@ -60,6 +64,7 @@ _PLACES = {
     "validation": ("validate",),
     "data": ("Dataset", "load"),
     "network": ("Network", "make_network"),
+    "networks": ("GivenNetwork",),
     "points": ("arrange",),
     "reward": ("PaperReward", "Rewards"),
     "discovery": ("Discovery", "discover"),
@@ -67,6 +72,7 @@ _PLACES = {
     "policies.per_device": ("per_device",),
     "federated": ("Recipe",),
     "simulation": ("Result", "simulate"),
+    "running.network_files": ("load_network",),
     "running.machine": ("use_all_cores", "use_compilation_cache"),
     "running.results": ("read", "save"),
     "running.runs": ("run",),

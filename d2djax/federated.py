@@ -18,6 +18,8 @@ from d2djax.checks import cut, shown
 from d2djax.config import Config
 from d2djax.evaluation import Evaluation, cross_entropies, evaluate
 from d2djax.models import Parameters, first_parameters, is_switched
+from d2djax.networks import check_own as check_own_network
+from d2djax.networks import is_made
 from d2djax.parts import has_numbers
 from d2djax.points import Points, inputs
 from d2djax.policies import check_own, learners_in
@@ -46,6 +48,9 @@ class Recipe:
         reward: what the devices learn from, and `best_response` ascends: a function or, so that its numbers can be
             axes, a frozen dataclass, `(network, state, links, exchange, config) -> Rewards`. A dataclass may have
             `upper_bound(config)`, what no total reward exceeds; otherwise `rl` needs the setting `initial_value`.
+        network: a `Network`, or several with a leading axis, of which a run with seed g takes number g mod G; a
+            `GivenNetwork`, the rest of which is drawn; or a function `(key, config) -> Network`, which is traced.
+            None: networks are drawn. Another network of the same shapes compiles nothing; another function does.
         file: `mine.py:name` that the recipe was read from; none for one that was made in Python.
 
     Raises:
@@ -58,6 +63,7 @@ class Recipe:
     server: OptimizerFactory | None = None
     policies: Mapping[str, Any] = field(default_factory=dict, hash=False, compare=False)
     reward: Any = field(default=PAPER, hash=False, compare=False)
+    network: Any = field(default=None, hash=False, compare=False)
     file: str | None = field(default=None, hash=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -76,6 +82,8 @@ class Recipe:
                 "policies['reward'] must have another name: numbers of the reward are called reward.NAME"
             )
         check_reward(self.reward)
+        if self.network is not None:
+            check_own_network(self.network)
 
     @property
     def numbered(self) -> dict[str, Any]:
@@ -91,7 +99,7 @@ class Recipe:
     @property
     def reads_settings(self) -> bool:
         """Whether code of one's own is given the config on the way to a graph, and may read any setting."""
-        return bool(self.policies) or self.has_reward
+        return bool(self.policies) or self.has_reward or is_made(self.network)
 
 
 def check_optimisers(recipe: Recipe, shape: tuple[int, ...]) -> None:

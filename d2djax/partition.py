@@ -139,6 +139,16 @@ PARTITIONS: dict[str, Callable[[Array, Config], Array]] = {
 }
 
 
+def check_dealt(config: Config) -> None:
+    """Checks that points are dealt to the devices at all.
+
+    Raises:
+        ValueError: their counts should have been given.
+    """
+    if config.partition not in PARTITIONS:
+        raise ValueError("partition='own' stands for points that have owners, and for counts that are given")
+
+
 def class_counts(key: Array, config: Config) -> Array:
     """Deals points to the devices by the partition that the config names.
 
@@ -148,12 +158,8 @@ def class_counts(key: Array, config: Config) -> Array:
 
     Returns:
         `D`, [N, L] int32, points of each class; they sum to `N P`.
-
-    Raises:
-        ValueError: nothing is dealt.
     """
-    if config.partition not in PARTITIONS:
-        raise ValueError("partition='own' stands for counts that are given, such as those of points with owners")
+    check_dealt(config)
     return PARTITIONS[config.partition](key, config)
 
 

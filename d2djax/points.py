@@ -83,12 +83,13 @@ def check_classes(dataset: Dataset | Description, config: Config) -> None:
         )
 
 
-def check_fits(dataset: Dataset, config: Config) -> None:
+def check_fits(dataset: Dataset, config: Config, asked: np.ndarray | None = None) -> None:
     """Checks that a data set has what a config asks for.
 
     Args:
         dataset: any labelled data set.
         config: a validated config; its `num_classes` must be that of the data set.
+        asked: see `check_supply`.
 
     Raises:
         ValueError: config and data set differ in the number of classes, or a class has too few points for the
@@ -96,7 +97,7 @@ def check_fits(dataset: Dataset, config: Config) -> None:
     """
     check_classes(dataset, config)
     if dataset.owner is None:
-        check_supply(_sizes(dataset), dataset.class_names, config)
+        check_supply(_sizes(dataset), dataset.class_names, config, asked)
     else:
         check_owners(dataset, config)
 
@@ -163,12 +164,12 @@ def _sizes(dataset: Dataset) -> np.ndarray:
     return np.bincount(dataset.y, minlength=dataset.num_classes)
 
 
-def arrange(dataset: Dataset, config: Config) -> Points:
+def arrange(dataset: Dataset, config: Config, asked: np.ndarray | None = None) -> Points:
     """Sorts the points of a data set by class and puts them on the accelerator, once for all runs.
 
     Arguments and errors as of `check_fits`.
     """
-    check_fits(dataset, config)
+    check_fits(dataset, config, asked)
     order = np.argsort(dataset.y if dataset.owner is None else _cells(dataset), kind="stable")
     mean, std = _moments(dataset.x)
     return Points(
@@ -235,14 +236,14 @@ def inputs(points: Points, numbers: Array) -> Array:
     return (points.x[numbers].astype(jnp.float32) - points.mean) / points.std
 
 
-def windows_per_key(config: Config) -> int:
+def windows_per_key(config: Config, asked: np.ndarray | None = None) -> int:
     """Radio windows of each modulation and SNR: enough for the paper's setting, more if the devices ask for more.
 
-    A fixed number for all small settings keeps their held-out points the same.
+    A fixed number for all small settings keeps their held-out points the same. `asked` as of `check_supply`.
     """
     num_snrs = sum(snr >= config.min_snr for snr in range(-20, 20, 2))
     # One more than the share says: the held-out part is rounded.
-    needed = most_points_asked(config) / (1.0 - config.test_fraction) + 1.0
+    needed = (most_points_asked(config) if asked is None else asked.max()) / (1.0 - config.test_fraction) + 1.0
     return max(FEWEST_WINDOWS * 10 // num_snrs, int(np.ceil(needed / num_snrs)))
 
 
@@ -271,24 +272,29 @@ def held_out_of_owners(sizes: np.ndarray, config: Config) -> np.ndarray:
     return np.diff((np.cumsum(sizes, axis=1) * held_out + first) // size, axis=1, prepend=0)
 
 
-def check_supply(sizes: np.ndarray, class_names: tuple[str, ...], config: Config) -> None:
+def check_supply(
+    sizes: np.ndarray, class_names: tuple[str, ...], config: Config, asked: np.ndarray | None = None
+) -> None:
     """Checks that every class has the training points that the devices may ask for.
 
     Args:
         sizes: [L] int, points of each class in the data set.
         class_names: `L` names.
         config: the completed config.
+        asked: [L] int, points of each class that all devices have at most, where their counts are given; none: what
+            the partition may deal.
 
     Raises:
         ValueError: names the class, the points asked and the points available; or no point of a class is held out.
     """
-    asked = most_points_asked(config)
-    for name, available in zip(class_names, sizes - held_out_sizes(sizes, config), strict=True):
-        if asked > available:
-            raise ValueError(
-                f"points_per_device={config.points_per_device} for num_devices={config.num_devices} asks for up to "
-                f"{asked} training points of class {name!r}; {available} are available"
-            )
+    who = "counts of the network ask"
+    if asked is None:
+        asked = np.full(len(sizes), most_points_asked(config))
+        who = f"points_per_device={config.points_per_device} for num_devices={config.num_devices} asks"
+    available = sizes - held_out_sizes(sizes, config)
+    for name, most, there in zip(class_names, asked.tolist(), available.tolist(), strict=True):
+        if most > there:
+            raise ValueError(f"{who} for up to {most} training points of class {name!r}; {there} are available")
     if held_out_sizes(sizes, config).min() < 1:
         raise ValueError(f"test_fraction={config.test_fraction} leaves a class without a held-out point")
 

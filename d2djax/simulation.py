@@ -18,7 +18,8 @@ from d2djax.discovery import History, Learned, learn, summarise
 from d2djax.episode import Scene, play, set_scene
 from d2djax.federated import Learning, Recipe, train
 from d2djax.models import count_parameters, make_model
-from d2djax.network import Network, make_network
+from d2djax.network import Network
+from d2djax.networks import fit, network_of_run, only, places_of
 from d2djax.partition import num_points
 from d2djax.parts import as_arrays
 from d2djax.points import Points, deal
@@ -175,9 +176,10 @@ class Sizes:
     places: int | None = None
 
 
-def sizes_of(points: Points, recipe: Recipe) -> Sizes:
-    """The sizes of a data set and a recipe."""
-    places = None if points.owned is None else points.owned.train.shape[0]
+def sizes_of(points: Points, recipe: Recipe, config: Config | None = None) -> Sizes:
+    """The sizes of a data set and a recipe; where a network of one's own has counts, by the config of the runs."""
+    places = None if config is None else places_of(recipe.network, config)
+    places = places if points.owned is None else points.owned.train.shape[0]
     return Sizes(points.bits_per_point, count_parameters(recipe.model, points.x.shape[1:]), places)
 
 
@@ -322,8 +324,11 @@ def simulate(key: Array, config: Config, points: Points, recipe: Recipe | None =
     """
     recipe = with_model(recipe, config)
     counts = None if points.owned is None else points.owned.counts
-    candidates, network = candidates_of(config, recipe.policies), make_network(key, config, counts=counts)
-    sizes, parts = sizes_of(points, recipe), as_arrays(recipe.numbered)
+    if recipe.network is not None:
+        config = fit(config, recipe.network, is_owned=counts is not None)
+    candidates = candidates_of(config, recipe.policies)
+    network = network_of_run(only(recipe.network), key, config, counts)
+    sizes, parts = sizes_of(points, recipe, config), as_arrays(recipe.numbered)
     graphs = find_graphs(key, network, config, sizes, candidates, parts, recipe.reward)
-    one_policy = lambda move: exchange_and_train(key, move, config, points, recipe)  # noqa: E731
+    one_policy = lambda move: exchange_and_train(key, move, config, points, recipe, sizes.places)  # noqa: E731
     return Result(graphs, jax.lax.map(one_policy, moves(graphs, candidates)))

@@ -196,6 +196,16 @@ def _hints() -> dict[str, Any]:
     return get_type_hints(Config)
 
 
+def check_config(config: Any) -> None:
+    """Checks that something is a config at all.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not isinstance(config, Config):
+        raise ValueError(f"config must be a Config, such as Config(num_devices=10); got {shown(config)}")
+
+
 def validate(config: Config) -> Config:
     """Checks a config and returns it completed; call once, outside `jit`, before anything compiles.
 
@@ -205,8 +215,7 @@ def validate(config: Config) -> Config:
     Raises:
         ValueError: one line that names the field, the rule and the value.
     """
-    if not isinstance(config, Config):
-        raise ValueError(f"config must be a Config, such as Config(num_devices=10); got {shown(config)}")
+    check_config(config)
     return _checked(config)
 
 
@@ -220,8 +229,7 @@ def check_settings(config: Config, ties: bool = True) -> None:
     Raises:
         ValueError: one line that names the field, the rule and the value.
     """
-    if not isinstance(config, Config):
-        raise ValueError(f"config must be a Config, such as Config(num_devices=10); got {shown(config)}")
+    check_config(config)
     unknown = {name for name in numbers_of(config) if any(map(is_traced, jax.tree.leaves(getattr(config, name))))}
     _checked(dataclasses.replace(config, **{name: getattr(Config, name) for name in unknown}), unknown, ties)
 

@@ -14,7 +14,7 @@ import numpy as np
 import optax
 import pytest
 
-from d2djax import baselines, discovery, policies
+from d2djax import baselines, discovery, networks, policies
 from d2djax.federated import Recipe
 from d2djax.models import MLP, RadioCNN
 from d2djax.running import programs, runs
@@ -168,7 +168,7 @@ PLACES = [
     (policies.BUILT_IN, "rl", policies.BUILT_IN["uniform"]),
     (baselines, "_uniform_links", lambda key, num_devices: jnp.zeros(num_devices, jnp.int32)),
     (discovery.policy, "update", lambda buffer, state, links, reward: buffer),
-    (runs, "make_network", lambda key, config: None),
+    (networks, "make_network", lambda key, config: None),
 ]
 
 

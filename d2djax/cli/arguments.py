@@ -32,6 +32,8 @@ def file_text(command: Run | Sweep | Search) -> str:
         options["data"] = str(Path(command.data).expanduser().resolve())
     if command.recipe:
         options["recipe"] = ":".join(map(str, recipe_files.parts_of(command.recipe)))
+    if command.network:
+        options["network"] = str(Path(command.network).expanduser().resolve())
     on_axis = [repeat.axis_name(text) for text in command.axis] if not isinstance(command, Run) else []
     return repeat.text_of(type(command).__name__.lower(), options, command.config, on_axis)
 
@@ -69,18 +71,25 @@ def data_of(command: Run | Sweep | Search) -> Dataset | None:
 
 
 def recipe_of(command: Run | Sweep | Search) -> Recipe | None:
-    """The recipe that a command names, if it names one; its file is run.
+    """The recipe that a command names, whose file is run, with the network that it names; none if it names neither.
 
     Raises:
-        ValueError: it cannot be read.
+        ValueError: one cannot be read, or these are two networks.
     """
-    if not command.recipe:
+    if not command.recipe and not command.network:
         return None
+    from d2djax.federated import Recipe
     from d2djax.running import machine
+    from d2djax.running.network_files import load_network
 
     # Code that makes an array as it is read starts JAX, whose devices are then fixed.
     machine.use_all_cores()
-    return recipe_files.load_recipe(command.recipe)
+    recipe = recipe_files.load_recipe(command.recipe) if command.recipe else Recipe()
+    if not command.network:
+        return recipe
+    if recipe.network is not None:
+        raise ValueError(f"--network {command.network}: the recipe has a network of its own; give one of them")
+    return dataclasses.replace(recipe, network=load_network(command.network))
 
 
 def _numbered_in(recipe: Recipe | None) -> dict[str, Any]:

@@ -79,8 +79,8 @@ def run_command(command: Run) -> None:
 
     out = files.check_folder(command.out, "--out")
     seeds = seeds_of(command)
-    if not command.data:
-        # What points of one's own have is not known yet.
+    if not (command.data or command.recipe or command.network):
+        # What points and networks of one's own have is not known yet.
         validate(fill_in(command.config, None, None))
     if files.check_own(out, "run", (*RUN_FILES, *PICTURES), "--out") and not command.overwrite:
         raise ValueError(f"--out {out}: the results of a run are here; --overwrite replaces them")

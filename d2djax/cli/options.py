@@ -61,6 +61,7 @@ class Run:
         first_seed: Seed of the first run, where seeds is a number of runs; the others follow it.
         data: FILE.npz, points of your own: arrays x and y and, if they like, class_names and owner.
         recipe: FILE.py or FILE.py:NAME, code of your own: a d2djax.Recipe with policies, reward, model, optimisers.
+        network: FILE.npz, a network of your own: arrays gain, position, trust and counts, those that there are.
         out: Folder for results.zarr, config.toml, manifest.json and the figures.
         overwrite: Replace the results of an earlier run that are there.
         require_gpu: Stop if JAX found no GPU or TPU.
@@ -71,6 +72,7 @@ class Run:
     first_seed: int = 0
     data: str = ""
     recipe: str = ""
+    network: str = ""
     out: Path = Path("results")
     overwrite: bool = False
     require_gpu: bool = False
@@ -94,6 +96,7 @@ class Sweep:
         data: FILE.npz, points of your own: arrays x and y and, if they like, class_names and owner.
         recipe: FILE.py or FILE.py:NAME, code of your own: a d2djax.Recipe with policies, reward, model, optimisers.
             The numbers of its policies and its reward are axes, too: ucb.width=0.5,1,2 or reward.fairness=0,1.
+        network: FILE.npz, a network of your own: arrays gain, position, trust and counts, those that there are.
         out: Folder for results.zarr and config.toml.
         shard: 3/16: compute the third of 16 parts; by default what Slurm says, else all.
         distributed: Work on one program together with the other processes of this job.
@@ -113,6 +116,7 @@ class Sweep:
     training: bool = True
     data: str = ""
     recipe: str = ""
+    network: str = ""
     out: Path = Path("sweep")
     shard: str = ""
     distributed: bool = False
@@ -138,6 +142,7 @@ class Search:
         sampler_seed: Seed of the proposals.
         data: FILE.npz, points of your own: arrays x and y and, if they like, class_names and owner.
         recipe: FILE.py or FILE.py:NAME, code of your own: a d2djax.Recipe with policies, reward, model, optimisers.
+        network: FILE.npz, a network of your own: arrays gain, position, trust and counts, those that there are.
         out: Folder for journal.log, which optuna-dashboard opens, results.zarr, config.toml and best.toml.
         require_gpu: Stop if JAX found no GPU or TPU.
     """
@@ -152,6 +157,7 @@ class Search:
     sampler_seed: int = 0
     data: str = ""
     recipe: str = ""
+    network: str = ""
     out: Path = Path("search")
     require_gpu: bool = False
 

@@ -80,4 +80,8 @@ def load_recipe(text: str) -> Recipe:
         there = [key for key, value in vars(module).items() if isinstance(value, Recipe)]
         has = f"it has {', '.join(there)}" if there else "it has none"
         raise ValueError(f"--recipe {text}: expected a d2djax.Recipe called {name}; {has}")
-    return replace(found, file=f"{file}:{name}")
+    network = found.network
+    if getattr(network, "file", None):
+        # The recipe's file is the one to name.
+        network = replace(network, file=None)
+    return replace(found, network=network, file=f"{file}:{name}")

@@ -19,6 +19,7 @@ import numpy as np
 
 from d2djax.config import Config
 from d2djax.models import first_parameters
+from d2djax.networks import arrays_of, unread
 from d2djax.parts import numbers_of, without_numbers
 from d2djax.rng import run_key
 from d2djax.running import machine
@@ -27,6 +28,7 @@ from d2djax.running.fingerprint import PACKAGE, Survey, fingerprint
 # Told beside an identity, without being part of it. The commit is one of them: the fingerprints of the code say
 # whether anything that takes part differs, where a commit may also change a text or a test.
 BESIDE = ("commit", "machine", "wall_seconds", "finished", "data.source", "data.file", "recipe.file")
+BESIDE += ("recipe.network.file",)
 _VERSIONS = ("d2djax", "jax", "jaxlib", "flax", "optax")
 # Settings of JAX that change numbers. How keys are made, and the partitionable generator, are fixed in `rng` and
 # `program` instead.
@@ -62,9 +64,9 @@ _READ_IF: dict[str, Callable[[Config], bool]] = {
 def settings_of(configs: Sequence[Config], recipe: Any, trains: bool) -> dict[str, Any]:
     """The settings that some runs read, with the values of the first.
 
-    Not among them: settings of another partition, channel or scheme, the preset network where there is one of
-    one's own, and the place of the data, whose bytes count instead. Code of one's own that is given the config may
-    read any setting.
+    Not among them: settings of another partition, channel or scheme, or of what a given network has, the preset
+    network where there is one of one's own, and the place of the data, whose bytes count instead. Code of one's own
+    that is given the config may read any setting.
     """
     found = dataclasses.asdict(configs[0])
     read = {name for name in found if any(_READ_IF.get(name, lambda config: True)(config) for config in configs)}
@@ -76,6 +78,8 @@ def settings_of(configs: Sequence[Config], recipe: Any, trains: bool) -> dict[st
         read -= {"server_learning_rate"}
     if recipe.reads_settings:
         read = set(found)
+    elif recipe.network is not None:
+        read -= frozenset.intersection(*(unread(recipe.network, config) for config in configs))
     if getattr(recipe.model, "__module__", "").partition(".")[0] != PACKAGE:
         read -= {"model"}
     read -= {"data_dir"}
@@ -144,12 +148,22 @@ def _numbered(name: str, part: Any, axes: Collection[str]) -> dict[str, Any]:
     return (describe(without_numbers(part)) or {}) | {"numbers": told}
 
 
+def _network(network: Any) -> dict[str, Any] | None:
+    """A network of one's own: the shape and digest of each of its arrays, or what there is to say of a function."""
+    arrays = arrays_of(network)
+    if not arrays:
+        return describe(network)
+    told = {name: f"{array.dtype}{list(array.shape)} {fingerprint(array)}" for name, array in arrays.items()}
+    return told | {"file": getattr(network, "file", None)}
+
+
 def _recipe(recipe: Any, shape: Sequence[int], axes: Collection[str]) -> dict[str, Any]:
-    parts = [one.name for one in dataclasses.fields(recipe) if one.name not in ("policies", "file")]
+    parts = [one.name for one in dataclasses.fields(recipe) if one.name not in ("policies", "network", "file")]
     found: dict[str, Any] = {name: describe(getattr(recipe, name)) for name in parts}
     found["policies"] = {name: describe(rule) for name, rule in recipe.policies.items()}
     for name, part in recipe.numbered.items():
         (found if name == "reward" else found["policies"])[name] = _numbered(name, part, axes)
+    found["network"] = _network(recipe.network)
     found["file"] = recipe.file
     return found | {"parameters": {} if recipe.model is None else parameters_of(recipe.model, shape)}
 

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from d2djax.config import Config
 from d2djax.points import windows_per_key
 from d2djax.policies import BUILT_IN
@@ -63,7 +65,7 @@ def _of_graphs(config: Config) -> list[Need]:
     return found
 
 
-def _of_training(config: Config, shape: Sequence[int], num_parameters: int) -> list[Need]:
+def _of_training(config: Config, shape: Sequence[int], num_parameters: int, asked: np.ndarray | None) -> list[Need]:
     """What the training of one policy of one run takes."""
     devices, batch, point = config.num_devices, config.batch_size, WORD * math.prod(shape)
     is_local, rounds = config.scheme != "fedsgd", config.num_steps // config.aggregation_interval
@@ -86,7 +88,7 @@ def _of_training(config: Config, shape: Sequence[int], num_parameters: int) -> l
         found.append(Need("the minibatches of all devices", ("num_devices", "batch_size"), point * batch * devices))
     if config.dataset == "radioml" and config.data_dir is None:
         snrs = sum(snr >= config.min_snr for snr in range(-20, 20, 2))
-        windows = windows_per_key(config) * snrs * config.num_classes
+        windows = windows_per_key(config, asked) * snrs * config.num_classes
         found.append(Need("the radio windows", ("num_devices", "points_per_device"), point * windows))
     return found
 
@@ -102,7 +104,13 @@ def _of_results(config: Config, runs: int, trains: bool) -> list[Need]:
 
 
 def check_memory(
-    config: Config, shape: Sequence[int], *, trains: bool, runs: int = 1, num_parameters: int = 0
+    config: Config,
+    shape: Sequence[int],
+    *,
+    trains: bool,
+    runs: int = 1,
+    num_parameters: int = 0,
+    asked: np.ndarray | None = None,
 ) -> None:
     """Checks that the memory that is available holds what runs take at least; makes nothing.
 
@@ -112,11 +120,12 @@ def check_memory(
         trains: whether the runs train.
         runs: runs whose results are in memory at the same time.
         num_parameters: numbers in the model, if they are known.
+        asked: see `points.check_supply`.
 
     Raises:
         ValueError: it does not; one line names the settings of the largest part and how much there is.
     """
-    run = _of_graphs(config) + (_of_training(config, shape, num_parameters) if trains else [])
+    run = _of_graphs(config) + (_of_training(config, shape, num_parameters, asked) if trains else [])
     kept, host, accelerator = _of_results(config, runs, trains), available_memory(), accelerator_memory()
     # One run first: where it does not fit by itself, its settings are to blame, not the number of runs.
     for needs, available in [(run, accelerator or host), (kept if accelerator else run + kept, host)]:

@@ -137,7 +137,9 @@ def plan_sweep(
     setups: list[Setup] = []
     for numbers in groups:
         # Programs share the data wherever they read the same: it is large, and made or read only once.
-        setups.append(set_up(laid.configs[numbers[0]], data, recipe, like=(*like, *setups), trains=trains))
+        at = laid.configs[numbers[0]]
+        setup = set_up(at, data, recipe, like=(*like, *setups), trains=trains, axes=values_of(axes))
+        setups.append(setup)
     program = np.zeros(len(laid.configs), int)
     for number, numbers in enumerate(groups):
         program[numbers] = number
@@ -168,7 +170,7 @@ def _what_is_read(setup: Setup) -> str:
     config = setup.config
     if setup.dataset.name != "radioml":
         return "all"
-    return f"from {config.min_snr} dB, {windows_per_key(config)} of a key"
+    return f"from {config.min_snr} dB, {windows_per_key(config, setup.asked)} of a key"
 
 
 def lay_out_store(plan: SweepPlan, manifest: dict[str, Any], shards: int = 1) -> layout.Layout:

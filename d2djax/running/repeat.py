@@ -68,15 +68,29 @@ def text_of(
     """
     import tomli_w
 
-    own = {name: one for name, one in (("data", data), ("recipe", recipe)) if one is not None}
-    options = {**options, **{name: one.file for name, one in own.items() if one.file}}
-    given = [name for name, one in own.items() if not one.file] + list(numbers)
+    if recipe is not None:
+        options, recipe = _in_files(dict(options), recipe)
+    if data is not None and data.file:
+        options, data = {**options, "data": data.file}, None
+    given = [name for name, one in (("data", data), ("recipe", recipe)) if one is not None] + list(numbers)
     if options.get("data"):
         config = dataclasses.replace(config, dataset="own")
     about = {"command": command, **({"given_in_python": given} if given else {})}
     used = {name: value for name, value in options.items() if value not in ((), [], "")}
     head = f"# d2djax {command} --config FILE does this again. {comment}\n"
     return head + tomli_w.dumps(_plain(about | used | _settings(config, without)))
+
+
+def _in_files(options: dict[str, Any], recipe: Any) -> tuple[dict[str, Any], Any]:
+    """A recipe as options, as far as it comes from files, and what is left of it, if anything."""
+    network = getattr(recipe.network, "file", None)
+    if network:
+        options, recipe = options | {"network": network}, dataclasses.replace(recipe, network=None)
+    if recipe.file:
+        return options | {"recipe": recipe.file}, None
+    empty, names = type(recipe)(), [one.name for one in dataclasses.fields(recipe)]
+    is_empty = all(getattr(recipe, name) == getattr(empty, name) for name in names)
+    return options, None if is_empty else recipe
 
 
 def leave(out: Path, text: str, name: str = "config.toml") -> None:
@@ -186,10 +200,15 @@ def _of_manifest(path: str, data: dict[str, Any]) -> dict[str, Any]:
     file = recipe.get("file")
     if _is_own(recipe) and not isinstance(file, str):
         raise ValueError(f"{path}: made with a recipe, given in Python; only d2djax.run(...) repeats it")
+    network = recipe.get("network")
+    network_file = network.get("file") if isinstance(network, dict) else None
+    if network and not isinstance(file, str) and not isinstance(network_file, str):
+        raise ValueError(f"{path}: made with a network, given in Python; only d2djax.run(...) repeats it")
     return (
         {"command": "run"}
         | ({"data": points} if points else {})
         | ({"recipe": file} if file else {})
+        | ({"network": network_file} if network_file else {})
         | seed_options(seeds)
         | {k: v for k, v in config.items() if v is not None}
     )

@@ -13,13 +13,13 @@ import jax
 import numpy as np
 import optax
 
+from d2djax import networks
 from d2djax.checks import check_count, check_flag, is_whole, shown
 from d2djax.config import (
     GRAPH_NUMBERS,
     PRESETS,
     TRAINING_NUMBERS,
     Config,
-    as_numbers,
     complete,
     numbers_of,
     stack_configs,
@@ -28,7 +28,9 @@ from d2djax.data import Dataset, Description, describe, load
 from d2djax.episode import try_reward
 from d2djax.federated import Learning, Recipe, check_optimisers
 from d2djax.models import check_model, count_parameters
-from d2djax.network import Network, make_network
+from d2djax.network import Network
+from d2djax.networks import asked_of, places_of
+from d2djax.partition import check_dealt
 from d2djax.parts import as_arrays, without_numbers
 from d2djax.points import (
     Points,
@@ -37,6 +39,7 @@ from d2djax.points import (
     check_classes,
     check_fits,
     check_owners,
+    held_out_sizes,
     of_owners,
     owned_of,
     owners_counts,
@@ -61,8 +64,10 @@ if TYPE_CHECKING:
 MOST_RUNS = 2**24
 
 
-def load_dataset(config: Config) -> Dataset:
+def load_dataset(config: Config, asked: np.ndarray | None = None) -> Dataset:
     """Loads the data set that a validated config names; radio windows are made in the number that is needed.
+
+    `asked` as of `points.check_supply`.
 
     Raises:
         DataError: the data set cannot be found or read.
@@ -71,7 +76,7 @@ def load_dataset(config: Config) -> Dataset:
     if config.dataset == "radioml":
         options["min_snr"] = config.min_snr
         if config.data_dir is None:
-            options["windows_per_key"] = windows_per_key(config)
+            options["windows_per_key"] = windows_per_key(config, asked)
     return load(config.dataset, config.data_dir, **options)
 
 
@@ -107,24 +112,39 @@ class Setup:
         return name_of(self.recipe.reward) if self.recipe.has_reward else None
 
     @property
+    def supply(self) -> np.ndarray | None:
+        """Training points of each class, [L] int; none for runs that end with their graphs."""
+        if self.points is None:
+            return None
+        return np.array(self.points.sizes) - held_out_sizes(np.array(self.points.sizes), self.config)
+
+    @property
     def of_graphs(self) -> tuple[Sizes, tuple, Any]:
         """What the programs of the graphs are compiled for, see `graphs_of`."""
         return self.sizes, tuple(self.candidates.items()), without_numbers(self.recipe.reward)
 
     @property
-    def of_learning(self) -> Recipe:
-        """What the programs of training are compiled for: of the recipe, what takes part in it."""
-        return Recipe(self.recipe.model, self.recipe.client, self.recipe.server)
+    def of_learning(self) -> tuple[Recipe, int | None]:
+        """What the programs of training are compiled for, see `learning_of`: of the recipe what trains."""
+        return Recipe(self.recipe.model, self.recipe.client, self.recipe.server), self.sizes.places
+
+    @property
+    def of_network(self) -> Callable | None:
+        """What the programs of the networks are compiled for: the function of one's own that makes them, if any."""
+        return self.recipe.network if networks.is_made(self.recipe.network) else None
+
+    @cached_property
+    def asked(self) -> np.ndarray | None:
+        """Points of each class that all devices have at most, [L] int, where their counts are given."""
+        return asked_of(self.recipe.network)
 
     @cached_property
     def sizes(self) -> Sizes:
         """Sizes of the data and the model."""
         shape, model, counts = self.dataset.shape, self.recipe.model, self.counts
-        return Sizes(
-            bits_per_point(shape, self.dataset.dtype),
-            None if model is None else count_parameters(model, shape),
-            None if counts is None else int(counts.sum()),
-        )
+        num_parameters = None if model is None else count_parameters(model, shape)
+        places = places_of(self.recipe.network, self.config) if counts is None else int(counts.sum())
+        return Sizes(bits_per_point(shape, self.dataset.dtype), num_parameters, places)
 
     @cached_property
     def counts(self) -> np.ndarray | None:
@@ -177,6 +197,7 @@ def fill_in(
     config = Config() if config is None else config
     check_kinds(config, data, recipe)
     needed, own = [], []
+    network = None if recipe is None else recipe.network
     if data is None:
         if config.dataset == "own":
             raise ValueError(
@@ -188,15 +209,12 @@ def fill_in(
             raise ValueError(f"data and data_dir={shown(config.data_dir)} name two data sets; give one of them")
         own.append("data")
         config = replace(config, dataset="own", num_classes=config.num_classes or data.num_classes)
-        if data.owner is not None:
-            config = of_owners(config, data, axes)
-        elif config.partition == "own":
-            raise ValueError(f"partition='own' stands for points that have owners; {data.name} has none")
         if data.name not in PRESETS:
             has_model = recipe is not None and recipe.model is not None
-            needed += ["points_per_device"] * (data.owner is None)
+            needed += ["points_per_device"] * (data.owner is None and asked_of(network) is None)
             needed += ["model"] * (not has_model and (trains or needs_model))
             needed += ["learning_rate"] * trains
+    config = _with_owners(config, data, network, axes)
     if trains and recipe is not None:
         optimisers = ["learning_rate"] * (recipe.client is not optax.sgd)
         optimisers += ["server_learning_rate"] * (recipe.server is not None)
@@ -211,7 +229,21 @@ def fill_in(
     # What is given for each point alone stands for itself here.
     on_axes = {name: axes[name][0] for name in needed if name in axes and _is_unset(getattr(config, name))}
     config = replace(config, **on_axes)
-    return config if data is None else complete(config, data.name)
+    name = None if data is None else data.name
+    if network is not None:
+        config = networks.fit(config, network, axes, name, data is not None and data.owner is not None)
+    return config if name is None else complete(config, name)
+
+
+def _with_owners(config: Config, data: Dataset | None, network: Any, axes: Collection[str]) -> Config:
+    """The config of points that have owners; of others, that they are dealt, or that their counts are given."""
+    if data is not None and data.owner is not None:
+        return of_owners(config, data, axes)
+    if asked_of(network) is None:
+        if data is not None and config.partition == "own":
+            raise ValueError(f"partition='own' stands for points that have owners; {data.name} has none")
+        check_dealt(config)
+    return config
 
 
 # What a message proposes for settings that have no default.
@@ -231,10 +263,10 @@ def _listed(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def _reads_like(first: Config, second: Config) -> bool:
-    """Whether two configs read the same data set."""
-    of = lambda config: (config.dataset, config.data_dir, config.min_snr, windows_per_key(config))  # noqa: E731
-    return of(first) == of(second)
+def _reads_like(setup: Setup, config: Config, asked: np.ndarray | None) -> bool:
+    """Whether a setup has read the data set that a config reads."""
+    of = lambda config, asked: (config.dataset, config.data_dir, config.min_snr, windows_per_key(config, asked))  # noqa: E731
+    return of(setup.config, setup.asked) == of(config, asked)
 
 
 def _described(config: Config, data: Dataset | None) -> Dataset | Description:
@@ -272,12 +304,17 @@ def set_up(
     config = validate(fill_in(config, data, recipe, trains=trains, needs_model=needs_model, axes=axes))
     machine.start()
     recipe = with_model(recipe, config)
+    if recipe.network is not None:
+        networks.check_sizes(config, recipe.network)
+    asked = asked_of(recipe.network)
     shape = (describe(config.dataset) if data is None else data).shape
-    check_memory(config, shape, trains=trains, runs=runs)
-    dataset, points = _points_for(config, data, like) if trains else (_described(config, data), None)
+    check_memory(config, shape, trains=trains, runs=runs, asked=asked)
+    dataset, points = _points_for(config, data, like, asked) if trains else (_described(config, data), None)
     check_classes(dataset, config)
     if dataset.owner is not None:
         check_owners(dataset, config)
+        if asked is not None:
+            networks.check_given(recipe.network, owners_counts(dataset, config))
     if recipe.model is not None:
         check_model(recipe.model, dataset.shape, config.num_classes)
     setup = Setup(config, dataset, points, recipe)
@@ -285,7 +322,8 @@ def set_up(
         _check_reward(setup, axes)
     if trains:
         check_optimisers(recipe, dataset.shape)
-        check_memory(config, shape, trains=True, runs=runs, num_parameters=setup.sizes.num_parameters or 0)
+        num_parameters = setup.sizes.num_parameters or 0
+        check_memory(config, shape, trains=True, runs=runs, num_parameters=num_parameters, asked=asked)
     return setup
 
 
@@ -296,8 +334,13 @@ def _check_reward(setup: Setup, axes: Mapping[str, Sequence[Any]]) -> None:
         ValueError: it cannot, or has none.
     """
     config, reward = setup.config, setup.recipe.reward
-    run = {"seed": np.int32(0), "config": as_numbers(config)}
-    try_reward(reward, jax.eval_shape(network_of, setup.counts, run, None), config)
+    run = {"seed": np.zeros(1, np.int32), "config": stack_configs([config])}
+
+    def shapes(function: Callable, shared: Any, runs: Any, static: Any) -> Any:
+        one = jax.tree.map(lambda leaf: leaf[0], runs)
+        return jax.eval_shape(lambda shared, item: function(shared, item, static), shared, one)
+
+    try_reward(reward, _network_shapes(setup, run, shapes), config)
     starts = [name for name, one in setup.candidates.items() if one.starts_at_bound]
     is_given = all(value is not None for value in axes.get("initial_value", [config.initial_value]))
     if starts and not is_given and not hasattr(reward, "upper_bound"):
@@ -307,24 +350,30 @@ def _check_reward(setup: Setup, axes: Mapping[str, Sequence[Any]]) -> None:
         )
 
 
-def _points_for(config: Config, data: Dataset | None, like: Sequence[Setup]) -> tuple[Dataset, Points]:
+def _points_for(
+    config: Config, data: Dataset | None, like: Sequence[Setup], asked: np.ndarray | None
+) -> tuple[Dataset, Points]:
     """The data set of a config and its points, those of a setup in `like` if one has the same."""
     for one in like:
         if (
             isinstance(one.dataset, Dataset)
             and one.points
-            and (data is not None or _reads_like(one.config, config))
+            and (data is not None or _reads_like(one, config, asked))
         ):
-            check_fits(one.dataset, config)
+            check_fits(one.dataset, config, asked)
             # The arrays themselves, too: each copy would take the memory of the whole data set on every device.
             return one.dataset, replace(one.points, owned=owned_of(one.dataset, config))
-    dataset = load_dataset(config) if data is None else data
-    return dataset, arrange(dataset, config)
+    dataset = load_dataset(config, asked) if data is None else data
+    return dataset, arrange(dataset, config, asked)
 
 
-def network_of(shared: jax.Array | None, item: dict[str, Any], static: None) -> Network:
-    """The network of one run, as `map_runs` calls it; `shared` are the counts where points have owners."""
-    return make_network(run_key(item["seed"]), item["config"], counts=shared)
+def network_of(shared: jax.Array | None, item: dict[str, Any], static: Callable | None) -> Network:
+    """The network of one run, as `map_runs` calls it: drawn, of parts that are given, or made by a function.
+
+    `shared` are the counts where points have owners.
+    """
+    rule = item.get("given", static)
+    return networks.network_of_run(rule, run_key(item["seed"]), item["config"], shared)
 
 
 def graphs_of(shared: None, item: dict[str, Any], static: tuple[Sizes, tuple, Any]) -> tuple[Graphs, Move]:
@@ -335,9 +384,35 @@ def graphs_of(shared: None, item: dict[str, Any], static: tuple[Sizes, tuple, An
     return replace(graphs, network=None), moves(graphs, candidates)
 
 
-def learning_of(points: Points, item: dict[str, Any], recipe: Recipe) -> Learning:
+def learning_of(points: Points, item: dict[str, Any], static: tuple[Recipe, int | None]) -> Learning:
     """The learning curves of one policy of one run, as `map_runs` calls it."""
-    return exchange_and_train(run_key(item["seed"]), item["move"], item["config"], points, recipe)
+    return exchange_and_train(run_key(item["seed"]), item["move"], item["config"], points, *static)
+
+
+def _given(setup: Setup, seeds: np.ndarray) -> Network | None:
+    """The networks of some runs where whole ones are given, fields [U, ...]; none where they are made."""
+    own = setup.recipe.network
+    return networks.of_seeds(own, seeds) if isinstance(own, Network) else None
+
+
+def _given_parts(setup: Setup, seeds: np.ndarray) -> dict[str, Any]:
+    """What the programs of the networks are given besides seeds and configs: parts of one's own, if any."""
+    own = setup.recipe.network
+    return {"given": networks.of_seeds(own, seeds)} if isinstance(own, networks.GivenNetwork) else {}
+
+
+def _network_shapes(setup: Setup, runs: dict[str, Any], shapes: Callable[..., Network]) -> Network:
+    """The network of one run, as shapes.
+
+    Args:
+        setup: what the runs share.
+        runs: their seeds and configs, fields [U].
+        shapes: gives the shapes of what a function makes, from arguments as of `map_runs`.
+    """
+    found = _given(setup, np.zeros(1, np.int32))
+    if found is not None:
+        return jax.tree.map(lambda leaf: leaf[0], found)
+    return shapes(network_of, setup.counts, runs | _given_parts(setup, runs["seed"]), setup.of_network)
 
 
 def stack(trees: Sequence[Any]) -> Any:
@@ -399,7 +474,7 @@ def result_shapes(
         each(program)
         return programs.result_shapes(program)
 
-    network = result(network_of, setup.counts, item, None)
+    network = _network_shapes(setup, item, result)
     before = {"network": rows(network, size), "parts": parts}
     found, moved = result(graphs_of, None, item | before, setup.of_graphs)
     graphs = replace(found, network=network)
@@ -458,14 +533,22 @@ def compute(
         options = {"program": needed[function], "width": width, "announce": partial(announce, name)}
         return _once(function, shared, items, static, matters, stages(name), **options)
 
-    matters = (seeds, numbers(GRAPH_NUMBERS | TRAINING_NUMBERS, False))
-    networks = once("network", network_of, setup.counts, runs, None, matters)
+    found = _given(setup, seeds)
+    if found is None:
+        # A function of one's own may read any number.
+        unread = GRAPH_NUMBERS | TRAINING_NUMBERS if setup.of_network is None else ()
+        matters = (seeds, numbers(unread, False))
+        found = once(
+            "network", network_of, setup.counts, runs | _given_parts(setup, seeds), setup.of_network, matters
+        )
+        if setup.of_network is not None:
+            networks.check_made(found, seeds, setup.config, setup.supply, setup.counts)
     # Code of one's own may read any number.
     unread = frozenset() if setup.recipe.reads_settings else TRAINING_NUMBERS - GRAPH_NUMBERS
     matters = (seeds, numbers(unread, False), parts)
-    before = {"network": networks, "parts": parts}
+    before = {"network": found, "parts": parts}
     graphs, move = once("discovery", graphs_of, None, runs | before, setup.of_graphs, matters)
-    graphs = replace(graphs, network=networks)
+    graphs = replace(graphs, network=found)
     check_graphs(setup.candidates, seeds, graphs.links)
     if not trains:
         return graphs, None
