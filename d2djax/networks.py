@@ -196,7 +196,7 @@ def fixed_by(network: Own, config: Config) -> frozenset[str]:
 
 
 _OF_PLACES = {"num_hotspots", "hotspot_spread"}
-_OF_CHANNELS = {"channel_model", "shadowing_deviation", "mobility_step"}
+_OF_CHANNELS = {"channel_model", "shadowing_std", "mobility_step"}
 _OF_TRUST = {"trust_probability", "num_sensitive_classes", "sensitive_trust_probability"}
 _OF_COUNTS = {"partition", "classes_per_device", "concentration", "shards_per_device", "points_per_device"}
 
@@ -209,7 +209,7 @@ def unread(network: Own, config: Config) -> frozenset[str]:
 # Sizes and kinds that are told wherever they come from.
 _TOLD = {"num_devices", "num_states", "partition", "points_per_device", "channel_model"}
 # Energies and scores go by these, and the first value of a link by the budget.
-_OF_ENERGIES = {"rate", "noise_power", "reference_gain", "path_loss_exponent", "reliability_threshold"}
+_OF_ENERGIES = {"rate", "noise_power", "reference_gain", "path_loss_exponent", "max_outage"}
 _OF_ENERGIES |= {"cluster_budget"}
 
 

@@ -4,7 +4,7 @@ import json
 import re
 import tomllib
 import zipfile
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +15,9 @@ import pytest
 import d2djax
 from d2djax import GivenNetwork, Recipe, make_network
 from d2djax.cli import arguments, commands
-from d2djax.config import Config
+from d2djax.config import Config, numbers_of
 from d2djax.data.types import DataError
-from d2djax.networks import check_made
+from d2djax.networks import check_made, fixed_by, unread
 from d2djax.rng import run_key
 from d2djax.running import programs, repeat, results
 from d2djax.running.network_files import load_network
@@ -378,8 +378,18 @@ def test_counts_that_the_data_do_not_have_are_refused(one, left_out, options):
     )
 
 
+def test_settings_that_are_no_part_of_what_results_are_of_change_nothing(two, left_out, given, options):
+    everything = GivenNetwork(**parts_of(two))
+    assert (fixed_by(two, left_out) | fixed_by(everything, left_out)) <= {item.name for item in fields(Config)}
+    left = sorted(unread(two, left_out) & set(numbers_of(left_out)))
+    assert "trust_probability" in left and "shadowing_std" in unread(everything, left_out)
+    other = replace(left_out, **{name: getattr(left_out, name) * 0.5 for name in left})
+    assert_equal(d2djax.run(other, 4, recipe=Recipe(network=two), **options), given)
+
+
 @pytest.mark.parametrize(
-    "name", ["trust_probability", "rate", "num_devices", "cluster_budget", "points_per_device"]
+    "name",
+    ["trust_probability", "rate", "num_devices", "cluster_budget", "points_per_device", "max_outage"],
 )
 def test_axes_that_would_change_nothing_are_refused(one, left_out, options, tmp_path, name):
     message = f"{name} cannot be an axis: recipe.network is an array and does not change with it"
