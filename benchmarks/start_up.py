@@ -14,7 +14,7 @@ import jax
 
 import d2djax
 from d2djax.running import machine
-from d2djax.running.runs import load_dataset
+from d2djax.supply import load_dataset
 
 # What JAX tells when XLA has compiled a program or read it from the cache.
 EVENT = "/jax/core/compile/backend_compile_duration"

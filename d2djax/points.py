@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,14 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from d2djax.checks import check_shape, check_values, is_traced, shown
+from d2djax.checks import check_shape, check_values, is_traced
 from d2djax.config import Config
-from d2djax.data.types import Dataset, Description
-from d2djax.partition import labels, most_points_asked, num_points
+from d2djax.data import Dataset
+from d2djax.partition import labels, num_points
 from d2djax.rng import Stream, at
-
-# Windows of a modulation and SNR with ten SNRs, what 25 devices with 990 points of 4 classes may ask for.
-FEWEST_WINDOWS = 404
+from d2djax.supply import cell_sizes, cells_of, check_fits, class_sizes, held_out_sizes, owners_counts
 
 
 @jax.tree_util.register_dataclass
@@ -71,132 +68,28 @@ def bits_per_point(shape: tuple[int, ...], dtype: np.dtype) -> float:
     return 8.0 * dtype.itemsize * int(np.prod(shape))
 
 
-def check_classes(dataset: Dataset | Description, config: Config) -> None:
-    """Checks that a data set has as many classes as a validated config says.
-
-    Raises:
-        ValueError: it has another number of them.
-    """
-    if dataset.num_classes != config.num_classes:
-        raise ValueError(
-            f"num_classes must be {dataset.num_classes}, the classes of {dataset.name}; got {config.num_classes}"
-        )
-
-
-def check_fits(dataset: Dataset, config: Config, asked: np.ndarray | None = None) -> None:
-    """Checks that a data set has what a config asks for.
-
-    Args:
-        dataset: any labelled data set.
-        config: a validated config; its `num_classes` must be that of the data set.
-        asked: see `check_supply`.
-
-    Raises:
-        ValueError: config and data set differ in the number of classes, or a class has too few points for the
-            config.
-    """
-    check_classes(dataset, config)
-    if dataset.owner is None:
-        check_supply(_sizes(dataset), dataset.class_names, config, asked)
-    else:
-        check_owners(dataset, config)
-
-
-# What is dealt to whom where points are nobody's.
-OF_PARTITION = ("partition", "classes_per_device", "concentration", "shards_per_device", "points_per_device")
-
-
-def of_owners(config: Config, dataset: Dataset, axes: Collection[str] = ()) -> Config:
-    """A config whose devices are the owners of the points of a data set; a second call changes nothing.
-
-    `num_devices` is their number, and nothing is dealt: `partition="own"`, which does not use the settings of other
-    partitions. `points_per_device`, which then is only in bounds, is what an owner has on average, rounded up.
-
-    Args:
-        config: not validated.
-        dataset: points that have owners.
-        axes: settings of which each point of a sweep has its own value.
-
-    Raises:
-        ValueError: the number of devices, the partition or an axis contradicts the owners.
-    """
-    sizes = cell_sizes(dataset)
-    wrong = [name for name in ("num_devices", *OF_PARTITION) if name in axes]
-    if wrong:
-        raise ValueError(f"{wrong[0]} cannot be an axis where points have owners, as in {dataset.name}")
-    # Whoever leaves a setting at its default has not said it.
-    if config.num_devices not in (len(sizes), Config.num_devices):
-        raise ValueError(
-            f"num_devices must be {len(sizes)}, the owners of {dataset.name}; got {config.num_devices}"
-        )
-    if config.partition not in ("own", Config.partition):
-        raise ValueError(
-            f"partition must be 'own', as the points of {dataset.name} have owners; got {shown(config.partition)}"
-        )
-    # Ours: no paper has devices with points of their own.
-    average = -(-sizes.sum() // len(sizes))
-    return replace(config, num_devices=len(sizes), partition="own", points_per_device=int(average))
-
-
-def check_owners(dataset: Dataset, config: Config) -> None:
-    """Checks that the owners of points are the devices, and that there are points for training and for testing.
-
-    An owner may be left without a training point; it then weighs nothing wherever devices are averaged.
-
-    Raises:
-        ValueError: one line with the setting, the rule and what was found.
-    """
-    sizes, counts = cell_sizes(dataset), owners_counts(dataset, config)
-    if (config.num_devices, config.partition) != (len(sizes), "own"):
-        raise ValueError(
-            f"num_devices must be {len(sizes)}, the owners of {dataset.name}, and partition 'own'; "
-            f"got {config.num_devices} and {config.partition!r}"
-        )
-    for name, held_out in zip(dataset.class_names, (sizes - counts).sum(axis=0), strict=True):
-        if held_out < 1:
-            raise ValueError(f"test_fraction={config.test_fraction} leaves class {name!r} without a held-out point")
-    if counts.sum() < 1:
-        raise ValueError(f"test_fraction={config.test_fraction} leaves no owner a point for training")
-
-
-def _sizes(dataset: Dataset) -> np.ndarray:
-    """Points of each class, [L] int."""
-    return np.bincount(dataset.y, minlength=dataset.num_classes)
-
-
-def arrange(dataset: Dataset, config: Config, asked: np.ndarray | None = None) -> Points:
+def arrange(
+    dataset: Dataset, config: Config, asked: np.ndarray | None = None, like: Points | None = None
+) -> Points:
     """Sorts the points of a data set by class and puts them on the accelerator, once for all runs.
 
-    Arguments and errors as of `check_fits`.
+    Arguments and errors as of `supply.check_fits`; `like` are points of the same data set that are there already.
     """
     check_fits(dataset, config, asked)
-    order = np.argsort(dataset.y if dataset.owner is None else _cells(dataset), kind="stable")
+    owned = owned_of(dataset, config)
+    if like is not None:
+        # The arrays themselves: each copy would take the memory of the whole data set on every device.
+        return replace(like, owned=owned)
+    order = np.argsort(dataset.y if dataset.owner is None else cells_of(dataset), kind="stable")
     mean, std = _moments(dataset.x)
     return Points(
         x=jnp.asarray(dataset.x[order]),
         y=jnp.asarray(dataset.y[order], jnp.int32),
         mean=jnp.float32(mean),
         std=jnp.float32(std),
-        sizes=tuple(int(size) for size in _sizes(dataset)),
-        owned=owned_of(dataset, config),
+        sizes=tuple(int(size) for size in class_sizes(dataset)),
+        owned=owned,
     )
-
-
-def _cells(dataset: Dataset) -> np.ndarray:
-    """Number of owner and class of each point, [n] int64: owner after owner, class after class."""
-    return np.asarray(dataset.owner, np.int64) * dataset.num_classes + dataset.y
-
-
-def cell_sizes(dataset: Dataset) -> np.ndarray:
-    """Points of each class that each owner has, held-out ones included, [N, L] int."""
-    owners = int(np.max(np.asarray(dataset.owner))) + 1
-    return np.bincount(_cells(dataset), minlength=owners * dataset.num_classes).reshape(owners, -1)
-
-
-def owners_counts(dataset: Dataset, config: Config) -> np.ndarray:
-    """Training points of each class that each owner has: `D`, [N, L] int32, equal in all runs."""
-    sizes = cell_sizes(dataset)
-    return (sizes - held_out_of_owners(sizes, config)).astype(np.int32)
 
 
 def owned_of(dataset: Dataset, config: Config) -> Owned | None:
@@ -234,69 +127,6 @@ def inputs(points: Points, numbers: Array) -> Array:
         inputs as they are.
     """
     return (points.x[numbers].astype(jnp.float32) - points.mean) / points.std
-
-
-def windows_per_key(config: Config, asked: np.ndarray | None = None) -> int:
-    """Radio windows of each modulation and SNR: enough for the paper's setting, more if the devices ask for more.
-
-    A fixed number for all small settings keeps their held-out points the same. `asked` as of `check_supply`.
-    """
-    num_snrs = sum(snr >= config.min_snr for snr in range(-20, 20, 2))
-    # One more than the share says: the held-out part is rounded.
-    needed = (most_points_asked(config) if asked is None else asked.max()) / (1.0 - config.test_fraction) + 1.0
-    return max(FEWEST_WINDOWS * 10 // num_snrs, int(np.ceil(needed / num_snrs)))
-
-
-def held_out_sizes(sizes: np.ndarray, config: Config) -> np.ndarray:
-    """Held-out points of each class, [L] int: `test_fraction` of the class, rounded."""
-    return np.rint(np.asarray(sizes) * config.test_fraction).astype(int)
-
-
-def held_out_of_owners(sizes: np.ndarray, config: Config) -> np.ndarray:
-    """Held-out points of each class of each owner, [N, L] int: `test_fraction` of the owner's points, rounded.
-
-    Of each class an owner gives its share, rounded up or down: every so many-th point of a list sorted by class,
-    from a place on that differs between owners. So owners with few points of each class together hold out about the
-    same share of every class, and how many points a device has of a class does not depend on the seed.
-
-    Args:
-        sizes: points of each class that each owner has, [N, L] int.
-        config: `test_fraction`.
-    """
-    # Ours: natural partitions are usually split at random within an owner, which leaves the counts to chance.
-    sizes = np.asarray(sizes, np.int64)
-    size = sizes.sum(axis=1, keepdims=True)
-    held_out = np.rint(size * config.test_fraction).astype(np.int64)
-    # Multiples of the golden ratio, which lie evenly between 0 and 1 for any number of owners.
-    first = np.floor((np.arange(len(sizes)) * ((np.sqrt(5) - 1) / 2) % 1.0)[:, None] * size).astype(np.int64)
-    return np.diff((np.cumsum(sizes, axis=1) * held_out + first) // size, axis=1, prepend=0)
-
-
-def check_supply(
-    sizes: np.ndarray, class_names: tuple[str, ...], config: Config, asked: np.ndarray | None = None
-) -> None:
-    """Checks that every class has the training points that the devices may ask for.
-
-    Args:
-        sizes: [L] int, points of each class in the data set.
-        class_names: `L` names.
-        config: the completed config.
-        asked: [L] int, points of each class that all devices have at most, where their counts are given; none: what
-            the partition may deal.
-
-    Raises:
-        ValueError: names the class, the points asked and the points available; or no point of a class is held out.
-    """
-    who = "counts of the network ask"
-    if asked is None:
-        asked = np.full(len(sizes), most_points_asked(config))
-        who = f"points_per_device={config.points_per_device} for num_devices={config.num_devices} asks"
-    available = sizes - held_out_sizes(sizes, config)
-    for name, most, there in zip(class_names, asked.tolist(), available.tolist(), strict=True):
-        if most > there:
-            raise ValueError(f"{who} for up to {most} training points of class {name!r}; {there} are available")
-    if held_out_sizes(sizes, config).min() < 1:
-        raise ValueError(f"test_fraction={config.test_fraction} leaves a class without a held-out point")
 
 
 def _shuffled(key: Array, group: Array) -> Array:

@@ -12,11 +12,12 @@ import pytest
 import d2djax
 from d2djax import channel, clustering, energy, messages, policy, reward
 from d2djax.federated import Recipe
-from d2djax.points import assign, held_out_sizes
+from d2djax.points import assign
 from d2djax.rng import run_key
 from d2djax.running.axes import Choice, LogUniform, Uniform, lay_out, random_points
 from d2djax.running.sweeps import sweep
 from d2djax.searching.searches import search
+from d2djax.supply import held_out_sizes
 from d2djax.transfer import pool, transfer
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import d2djax
-from d2djax import points
+from d2djax import points, supply
 from d2djax.data.types import DataError, Dataset
 from d2djax.federated import Recipe
 from d2djax.partition import class_counts
@@ -69,7 +69,7 @@ def test_settings_follow_from_the_owners(filled, owned, config):
 @settings(deadline=None)
 def test_every_owner_holds_out_its_share_of_each_class(sizes, test_fraction):
     sizes[:, 0] += sizes.sum(axis=1) == 0
-    held_out = points.held_out_of_owners(sizes, d2djax.Config(test_fraction=test_fraction))
+    held_out = supply.held_out_of_owners(sizes, d2djax.Config(test_fraction=test_fraction))
     for row, out in zip(sizes, held_out, strict=True):
         total = round(row.sum() * test_fraction)
         assert out.sum() == total
@@ -81,7 +81,7 @@ def test_owners_with_few_points_of_each_class_hold_out_every_class_alike():
     # 500 owners with a point or two of each of 10 classes, of which some 750 points are a class: within 4 standard
     # deviations of a random choice.
     sizes = np.random.default_rng(0).integers(1, 3, (500, 10))
-    share = points.held_out_of_owners(sizes, d2djax.Config()).sum(0) / sizes.sum(0)
+    share = supply.held_out_of_owners(sizes, d2djax.Config()).sum(0) / sizes.sum(0)
     assert np.abs(share - 0.2).max() < 4 * np.sqrt(0.16 / 750)
 
 
@@ -146,7 +146,7 @@ def results(config, owned):
 
 
 def test_a_run_begins_with_what_the_owners_have(results, owned, filled):
-    counts = points.owners_counts(owned, filled)
+    counts = supply.owners_counts(owned, filled)
     assert counts.sum(1).tolist() == [1, *(n - round(0.2 * n) for n in np.bincount(owned.owner)[1:])]
     for run in range(2):
         np.testing.assert_array_equal(results["counts_before"][run], counts)

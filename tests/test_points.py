@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from d2djax import partition, points
+from d2djax import partition, points, supply
 from d2djax.config import Config
 from d2djax.data.types import Dataset
 from d2djax.rng import run_key
@@ -154,11 +154,11 @@ def test_any_counts_that_the_supply_allows_are_served(seed, cell):
 def test_supply_error_names_class_asked_and_available(tiny_config):
     # 6 devices with 2 of 5 classes in three decks: at most 3 x 20 = 60 points of a class.
     names = ("ankle boot", "bag", "coat", "dress", "shirt")
-    points.check_supply(np.array([75, 75, 75, 75, 75]), names, tiny_config)
+    supply.check_supply(np.array([75, 75, 75, 75, 75]), names, tiny_config)
     with pytest.raises(ValueError, match=r"points_per_device=40 .* 60 .* 'dress'; 59 are available"):
-        points.check_supply(np.array([75, 75, 75, 74, 75]), names, tiny_config)
+        supply.check_supply(np.array([75, 75, 75, 74, 75]), names, tiny_config)
     with pytest.raises(ValueError, match=r"'ankle boot'; 0 are available"):
-        points.check_supply(np.array([0, 75, 75, 75, 75]), names, tiny_config)
+        supply.check_supply(np.array([0, 75, 75, 75, 75]), names, tiny_config)
 
 
 # What the radio data have: every even SNR from -20 to 18 dB.
@@ -168,8 +168,8 @@ SNRS = range(-20, 20, 2)
 def check_windows(config):
     """The radio data made for a config have points enough for it."""
     num_snrs = sum(snr >= config.min_snr for snr in SNRS)
-    sizes = np.full(config.num_classes, num_snrs * points.windows_per_key(config))
-    points.check_supply(sizes, ("name",) * config.num_classes, config)
+    sizes = np.full(config.num_classes, num_snrs * supply.windows_per_key(config))
+    supply.check_supply(sizes, ("name",) * config.num_classes, config)
 
 
 radio_settings = st.builds(
@@ -203,5 +203,5 @@ def test_windows_made_suffice_when_the_least_snr_lies_between_two(min_snr):
 def test_windows_made_are_not_many_more_than_asked():
     config = validate(Config())
     asked = partition.most_points_asked(config)
-    made = len([snr for snr in SNRS if snr >= 0]) * points.windows_per_key(config)
+    made = len([snr for snr in SNRS if snr >= 0]) * supply.windows_per_key(config)
     assert asked <= 0.8 * made + 1 <= asked + 12

@@ -20,9 +20,10 @@ import d2djax
 from d2djax.analysis import statistics
 from d2djax.config import Config, PolicyName
 from d2djax.data.types import DataError, Dataset
-from d2djax.points import arrange, held_out_sizes
+from d2djax.points import arrange
 from d2djax.rng import run_key
 from d2djax.running import identity, programs, results, runs
+from d2djax.supply import held_out_sizes
 
 POLICIES = get_args(PolicyName)
 WHOLE = ("status", "cluster", "exchange_state", "links", "counts", "counts_before", "points_moved")

@@ -14,8 +14,9 @@ from strategies import indices, outages, quarters
 from d2djax import transfer
 from d2djax.config import Config
 from d2djax.messages import Exchange, exchange
-from d2djax.points import assign, held_out_sizes
+from d2djax.points import assign
 from d2djax.rng import run_key
+from d2djax.supply import held_out_sizes
 
 NUM_DEVICES, NUM_CLASSES, PER_DEVICE = 5, 3, 40
 EXPECTED, SAMPLED = Config(delivery="expected"), Config(delivery="sampled")

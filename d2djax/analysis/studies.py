@@ -11,8 +11,8 @@ import numpy as np
 
 from d2djax.config import Config, PolicyName, complete
 from d2djax.data import Dataset
-from d2djax.running.runs import load_dataset
 from d2djax.running.sweeps import sweep
+from d2djax.supply import load_dataset
 
 if TYPE_CHECKING:
     import xarray

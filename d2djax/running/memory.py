@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from d2djax.config import Config
-from d2djax.points import windows_per_key
 from d2djax.policies import BUILT_IN
 from d2djax.running.machine import accelerator_memory, available_memory
+from d2djax.supply import windows_per_key
 
 # Bytes of a number on a device.
 WORD = 4
@@ -120,7 +120,7 @@ def check_memory(
         trains: whether the runs train.
         runs: runs whose results are in memory at the same time.
         num_parameters: numbers in the model, if they are known.
-        asked: see `points.check_supply`.
+        asked: see `supply.check_fits`.
 
     Raises:
         ValueError: it does not; one line names the settings of the largest part and how much there is.

@@ -15,12 +15,12 @@ from d2djax.config import Config, stack_configs
 from d2djax.data import Dataset
 from d2djax.federated import Recipe
 from d2djax.parts import as_arrays
-from d2djax.points import windows_per_key
 from d2djax.running import machine, results
 from d2djax.running.axes import Axes, Point, by_program, lay_out, values_of
 from d2djax.running.identity import digest, identify
 from d2djax.running.runs import TAKES_PART, Setup, check_seeds, compute, fill_in, result_shapes, set_up, stack
 from d2djax.storage import layout
+from d2djax.supply import windows_per_key
 
 
 @dataclass(frozen=True)

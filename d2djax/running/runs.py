@@ -24,27 +24,14 @@ from d2djax.config import (
     numbers_of,
     stack_configs,
 )
-from d2djax.data import Dataset, Description, describe, load
+from d2djax.data import Dataset, Description, describe
 from d2djax.episode import try_reward
 from d2djax.federated import Learning, Recipe, check_optimisers
 from d2djax.models import check_model, count_parameters
 from d2djax.network import Network
 from d2djax.networks import asked_of, places_of
-from d2djax.partition import check_dealt
 from d2djax.parts import as_arrays, without_numbers
-from d2djax.points import (
-    Points,
-    arrange,
-    bits_per_point,
-    check_classes,
-    check_fits,
-    check_owners,
-    held_out_sizes,
-    of_owners,
-    owned_of,
-    owners_counts,
-    windows_per_key,
-)
+from d2djax.points import Points, arrange, bits_per_point
 from d2djax.policies import Candidate, candidates_of
 from d2djax.policies.own import check_graphs
 from d2djax.rng import run_key
@@ -55,6 +42,15 @@ from d2djax.running.memory import check_memory
 from d2djax.running.programs import Compiled, Program, program_of
 from d2djax.running.progress import Stage, announcer, errors, stage
 from d2djax.simulation import Graphs, Move, Sizes, exchange_and_train, find_graphs, moves, with_model
+from d2djax.supply import (
+    check_fits,
+    described,
+    held_out_sizes,
+    load_dataset,
+    owners_counts,
+    what_is_read,
+    with_data,
+)
 from d2djax.validation import validate
 
 if TYPE_CHECKING:
@@ -62,22 +58,6 @@ if TYPE_CHECKING:
 
 
 MOST_RUNS = 2**24
-
-
-def load_dataset(config: Config, asked: np.ndarray | None = None) -> Dataset:
-    """Loads the data set that a validated config names; radio windows are made in the number that is needed.
-
-    `asked` as of `points.check_supply`.
-
-    Raises:
-        DataError: the data set cannot be found or read.
-    """
-    options: dict[str, Any] = {}
-    if config.dataset == "radioml":
-        options["min_snr"] = config.min_snr
-        if config.data_dir is None:
-            options["windows_per_key"] = windows_per_key(config, asked)
-    return load(config.dataset, config.data_dir, **options)
 
 
 @dataclass(frozen=True)
@@ -196,25 +176,14 @@ def fill_in(
     """
     config = Config() if config is None else config
     check_kinds(config, data, recipe)
-    needed, own = [], []
     network = None if recipe is None else recipe.network
-    if data is None:
-        if config.dataset == "own":
-            raise ValueError(
-                "dataset='own' stands for points of your own: --data mine.npz, or in Python run(config, "
-                "data=Dataset(...))"
-            )
-    else:
-        if config.data_dir is not None:
-            raise ValueError(f"data and data_dir={shown(config.data_dir)} name two data sets; give one of them")
-        own.append("data")
-        config = replace(config, dataset="own", num_classes=config.num_classes or data.num_classes)
-        if data.name not in PRESETS:
-            has_model = recipe is not None and recipe.model is not None
-            needed += ["points_per_device"] * (data.owner is None and asked_of(network) is None)
-            needed += ["model"] * (not has_model and (trains or needs_model))
-            needed += ["learning_rate"] * trains
-    config = _with_owners(config, data, network, axes)
+    config = with_data(config, data, asked_of(network), axes)
+    needed, own = [], ["data"] * (data is not None)
+    if data is not None and data.name not in PRESETS:
+        has_model = recipe is not None and recipe.model is not None
+        needed += ["points_per_device"] * (data.owner is None and asked_of(network) is None)
+        needed += ["model"] * (not has_model and (trains or needs_model))
+        needed += ["learning_rate"] * trains
     if trains and recipe is not None:
         optimisers = ["learning_rate"] * (recipe.client is not optax.sgd)
         optimisers += ["server_learning_rate"] * (recipe.server is not None)
@@ -235,17 +204,6 @@ def fill_in(
     return config if name is None else complete(config, name)
 
 
-def _with_owners(config: Config, data: Dataset | None, network: Any, axes: Collection[str]) -> Config:
-    """The config of points that have owners; of others, that they are dealt, or that their counts are given."""
-    if data is not None and data.owner is not None:
-        return of_owners(config, data, axes)
-    if asked_of(network) is None:
-        if data is not None and config.partition == "own":
-            raise ValueError(f"partition='own' stands for points that have owners; {data.name} has none")
-        check_dealt(config)
-    return config
-
-
 # What a message proposes for settings that have no default.
 EXAMPLES = {
     "points_per_device": "60",
@@ -261,23 +219,6 @@ def _is_unset(value: Any) -> bool:
 
 def _listed(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-
-
-def _reads_like(setup: Setup, config: Config, asked: np.ndarray | None) -> bool:
-    """Whether a setup has read the data set that a config reads."""
-    of = lambda config, asked: (config.dataset, config.data_dir, config.min_snr, windows_per_key(config, asked))  # noqa: E731
-    return of(setup.config, setup.asked) == of(config, asked)
-
-
-def _described(config: Config, data: Dataset | None) -> Dataset | Description:
-    """What runs that end with their graphs know of their data set."""
-    if data is not None:
-        return data
-    found = describe(config.dataset)
-    if config.data_dir is None or found.num_classes == config.num_classes:
-        return found
-    # A file may hold fewer modulations; it is not read for their names.
-    return replace(found, class_names=tuple(f"class {number}" for number in range(config.num_classes)))
 
 
 def set_up(
@@ -309,12 +250,13 @@ def set_up(
     asked = asked_of(recipe.network)
     shape = (describe(config.dataset) if data is None else data).shape
     check_memory(config, shape, trains=trains, runs=runs, asked=asked)
-    dataset, points = _points_for(config, data, like, asked) if trains else (_described(config, data), None)
-    check_classes(dataset, config)
-    if dataset.owner is not None:
-        check_owners(dataset, config)
-        if asked is not None:
-            networks.check_given(recipe.network, owners_counts(dataset, config))
+    dataset, points = data or described(config), None
+    if trains:
+        dataset, points = _points_for(config, data, like, asked)
+    else:
+        check_fits(dataset, config, asked, trains=False)
+    if dataset.owner is not None and asked is not None:
+        networks.check_given(recipe.network, owners_counts(dataset, config))
     if recipe.model is not None:
         check_model(recipe.model, dataset.shape, config.num_classes)
     setup = Setup(config, dataset, points, recipe)
@@ -355,14 +297,9 @@ def _points_for(
 ) -> tuple[Dataset, Points]:
     """The data set of a config and its points, those of a setup in `like` if one has the same."""
     for one in like:
-        if (
-            isinstance(one.dataset, Dataset)
-            and one.points
-            and (data is not None or _reads_like(one, config, asked))
-        ):
-            check_fits(one.dataset, config, asked)
-            # The arrays themselves, too: each copy would take the memory of the whole data set on every device.
-            return one.dataset, replace(one.points, owned=owned_of(one.dataset, config))
+        is_same = data is not None or what_is_read(one.config, one.asked) == what_is_read(config, asked)
+        if isinstance(one.dataset, Dataset) and one.points and is_same:
+            return one.dataset, arrange(one.dataset, config, asked, one.points)
     dataset = load_dataset(config, asked) if data is None else data
     return dataset, arrange(dataset, config, asked)
 
