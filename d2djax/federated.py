@@ -51,6 +51,7 @@ class Recipe:
         network: a `Network`, or several with a leading axis, of which a run with seed g takes number g mod G; a
             `GivenNetwork`, the rest of which is drawn; or a function `(key, config) -> Network`, which is traced.
             None: networks are drawn. Another network of the same shapes compiles nothing; another function does.
+            Counts that are given may have any sum, those of a function `num_devices * points_per_device`.
         file: `mine.py:name` that the recipe was read from; none for one that was made in Python.
 
     Raises:

@@ -42,9 +42,10 @@ class Config:
         data_dir: Folder of the data set; none: the usual places, or made in process (radioml). Static.
         min_snr: Lowest signal-to-noise ratio of the radio windows, dB; it has no effect on images. Static.
         policies: Policies that are compared in each run: how the devices choose their links. Static.
-        num_devices: Number of devices `N`; where points have owners, the default stands for their number. Static.
+        num_devices: Number of devices `N`; where points have owners, or a network of your own is given, the
+            default stands for theirs. Static.
         num_classes: Number of classes `L`; 0: those of the data set. Static.
-        num_states: Number of channel states `S`. Static.
+        num_states: Number of channel states `S`; where gains are given, the default stands for theirs. Static.
         field_size: Side of the square field, m.
         num_hotspots: Number of hot spots, around which the devices stand. Static.
         hotspot_spread: Standard deviation of a device's distance to its hot spot along each axis, m.

@@ -21,6 +21,7 @@ from d2djax.networks import check_made, fixed_by, unread
 from d2djax.rng import run_key
 from d2djax.running import programs, repeat, results
 from d2djax.running.network_files import load_network
+from d2djax.running.runs import set_up
 
 # A power of two: a gain is the power over it, to the last bit.
 POWER = 2.0**-7
@@ -213,6 +214,18 @@ def test_counts_of_any_sum(left_out, options):
     # 209 points, dealt anew as equally as they go.
     np.testing.assert_array_equal(found["counts"].sel(policy="pooled").sum("class"), [[35, 35, 35, 35, 35, 34]] * 2)
     assert (found["points_moved"].sel(policy="uniform") > 0).all()
+
+
+def test_a_reward_of_ones_own_is_tried_on_the_network(two, left_out, tiny_dataset):
+    def reward(network, state, links, exchange, config):
+        assert network.outage.shape == (S, N, N)
+        return d2djax.PaperReward()(network, state, links, exchange, config)
+
+    for network in (two, GivenNetwork(**parts_of(two)), make_network):
+        sizes = {"num_devices": N, "num_states": S} if network is make_network else {}
+        given = replace(left_out, initial_value=20.0, points_per_device=40, **sizes)
+        setup = set_up(given, tiny_dataset, Recipe(network=network, reward=reward), trains=False)
+        assert setup.config.num_devices == N
 
 
 def test_simulate_takes_a_network(two, config, tiny_dataset):
