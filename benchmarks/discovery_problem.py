@@ -12,7 +12,7 @@ import numpy as np
 
 from d2djax import policy
 from d2djax.config import Config, score_fraction
-from d2djax.episode import play, set_scene
+from d2djax.episode import exchange_and_reward, prepare
 from d2djax.network import Network
 from d2djax.reward import TOLERANCE, initial_value
 from d2djax.rng import Stream, at
@@ -127,13 +127,13 @@ def package_draws(key: jax.Array, num_episodes: int, num_devices: int) -> jax.Ar
 @jax.jit
 def _replayed(network: Network, config: Config, states: jax.Array, uniform: jax.Array, links: jax.Array):
     """What d2djax makes of given links: the buffer, and how many links it would have drawn otherwise."""
-    scene = set_scene(network, config)
+    prepared = prepare(network, config)
     softmax = {"initial_value": initial_value(config, network.counts.shape[1]), "temperature": config.temperature}
 
     def episode(buffer, given):
         state, draw, played = given
         drawn = policy.sample(draw, policy.probabilities(buffer, state, **softmax))
-        reward = play(scene, state, played, config)[1].rewards.total
+        reward = exchange_and_reward(prepared, state, played, config)[1].rewards.total
         return policy.update(buffer, state, played, reward), jnp.sum(drawn != played)
 
     num_states, num_devices, _ = network.outage.shape

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from d2djax.config import Config, complete
-from d2djax.episode import Scene, play, set_scene
+from d2djax.episode import Prepared, exchange_and_reward, prepare
 from d2djax.network import Network
 from d2djax.reward import PAPER
 from d2djax.rng import Stream, at, uniform_integer
@@ -41,10 +41,10 @@ def nearest(key: Array, network: Network, config: Config) -> Array:
     return jnp.argmax(jnp.where(itself, -1.0, network.rss), axis=-1).astype(jnp.int32)
 
 
-def _ascend(scene: Scene, state: Array, start: Array, config: Config, reward: Any) -> tuple[Array, Array]:
+def _ascend(prepared: Prepared, state: Array, start: Array, config: Config, reward: Any) -> tuple[Array, Array]:
     """Best links one device at a time, the others fixed, in passes over all devices; and their reward."""
     num_devices = start.shape[0]
-    total = lambda links: jnp.sum(play(scene, state, links, config, reward)[1].rewards.total)  # noqa: E731
+    total = lambda links: jnp.sum(exchange_and_reward(prepared, state, links, config, reward)[1].rewards.total)  # noqa: E731
 
     def improve(step: Array, links: Array) -> Array:
         device = step % num_devices
@@ -76,7 +76,7 @@ def best_response(key: Array, network: Network, config: Config, reward: Any = PA
         Links [S, N].
     """
     config = complete(config)
-    scene = set_scene(network, config)
+    prepared = prepare(network, config)
     num_states, num_devices, _ = network.outage.shape
     alone = jnp.arange(num_devices, dtype=jnp.int32)
 
@@ -85,7 +85,7 @@ def best_response(key: Array, network: Network, config: Config, reward: Any = PA
             # Steps past the states: `uniform` uses the first ones of this stream.
             draw_key = at(key, Stream.BASELINE, num_states * (restart + 1) + state)
             start = jnp.where(restart == 0, alone, _uniform_links(draw_key, num_devices))
-            return _ascend(scene, state, start, config, reward)
+            return _ascend(prepared, state, start, config, reward)
 
         links, value = jax.lax.map(one_start, jnp.arange(config.best_response_restarts))
         return links[jnp.argmax(value)]

@@ -12,7 +12,7 @@ from jax import Array
 from d2djax import policy
 from d2djax.channel import draw_state
 from d2djax.config import Config, complete
-from d2djax.episode import Outcome, play, set_scene
+from d2djax.episode import Outcome, exchange_and_reward, prepare
 from d2djax.information import feedback_of, known_of
 from d2djax.network import Network
 from d2djax.reward import PAPER, initial_value, mean_rewards, score_of
@@ -152,8 +152,8 @@ def learn(rule: Any, key: Array, network: Network, config: Config, reward: Any =
     """
     check_settings(config, ties=False)
     config = complete(config)
-    scene = set_scene(network, config)
-    network = scene.network
+    prepared = prepare(network, config)
+    network = prepared.network
     if config.num_episodes % config.record_every:
         raise ValueError(
             f"record_every must be a divisor of num_episodes, {config.num_episodes}; got {config.record_every}"
@@ -167,7 +167,7 @@ def learn(rule: Any, key: Array, network: Network, config: Config, reward: Any =
         drawn, uniform, rule_key = draw
         state = jnp.where(drawn < 0, state, drawn)
         links = policy.sample(uniform, rule.weights(rule_key, memory, state))
-        moved, outcome = play(scene, state, links, config, reward)
+        moved, outcome = exchange_and_reward(prepared, state, links, config, reward)
         memory = rule.update(memory, state, links, feedback_of(moved, outcome, rule.information))
         return (memory, state), (outcome, links)
 
@@ -188,7 +188,7 @@ def learn(rule: Any, key: Array, network: Network, config: Config, reward: Any =
         entropy = jnp.mean(jnp.sum(jax.scipy.special.entr(probability), axis=-1))
         return carry, History(**curves, entropy=entropy)
 
-    memory = rule.init(at(key, Stream.RULE), known_of(scene, rule.information), config)
+    memory = rule.init(at(key, Stream.RULE), known_of(prepared, rule.information), config)
     firsts = jnp.arange(0, config.num_episodes, config.record_every)
     (memory, _), history = jax.lax.scan(block, (memory, jnp.int32(0)), firsts)
     return Learned(best_links(rule, at(key, Stream.RULE), memory, num_states), memory, history)

@@ -37,7 +37,7 @@ class Outcome:
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Scene:
+class Prepared:
     """A network and what follows from it for every episode.
 
     Attributes:
@@ -51,7 +51,7 @@ class Scene:
     needed: Array
 
 
-def set_scene(network: Network, config: Config) -> Scene:
+def prepare(network: Network, config: Config) -> Prepared:
     """Works out what stays the same in all episodes of a network.
 
     Raises:
@@ -61,16 +61,16 @@ def set_scene(network: Network, config: Config) -> Scene:
     network = jax.tree.map(jnp.asarray, network)
     # See `PaperReward`.
     needed = network.thresholds * score_fraction(config)
-    return Scene(network, offers(network.counts, network.thresholds, network.trust), needed)
+    return Prepared(network, offers(network.counts, network.thresholds, network.trust), needed)
 
 
-def play(
-    scene: Scene, state: Array | int, links: Array, config: Config, reward: Any = PAPER
+def exchange_and_reward(
+    prepared: Prepared, state: Array | int, links: Array, config: Config, reward: Any = PAPER
 ) -> tuple[Exchange, Outcome]:
     """Exchanges data over the links and rewards every device (steps 2 and 3 of an episode).
 
     Args:
-        scene: the network, from `set_scene`.
+        prepared: the network, from `prepare`.
         state: [] int32, channel state.
         links: [N] int32, transmitter of each receiver.
         config: the weights of the reward, `min_classes` and `score_fraction`.
@@ -82,11 +82,11 @@ def play(
     Raises:
         ValueError: the reward returns something else.
     """
-    network = scene.network
+    network = prepared.network
     outage = network.outage[state, jnp.arange(links.shape[0]), links]
-    moved = deliver(network.counts, scene.offers, links, outage)
+    moved = deliver(network.counts, prepared.offers, links, outage)
     earned = check_rewards(reward(network, state, links, moved, config), links.shape[0])
-    reached = num_diverse_classes(moved.counts, scene.needed)
+    reached = num_diverse_classes(moved.counts, prepared.needed)
     # The paper's reward has summed it already, and XLA does not see that a second sum would be the same.
     is_there = type(reward) is PaperReward
     inter = earned.requested_inter if is_there else requested_from_outside(moved.requested, links, network.cluster)
@@ -97,7 +97,7 @@ def try_reward(reward: Any, network: Network, config: Config) -> None:
     """Plays an episode with a reward of one's own, with shapes in the place of numbers: nothing is compiled.
 
     Args:
-        reward: see `play`; its numbers, like those of the config, may differ between runs.
+        reward: see `exchange_and_reward`; its numbers, like those of the config, may differ between runs.
         network: a network, or its shapes.
         config: a validated config.
 
@@ -112,7 +112,7 @@ def try_reward(reward: Any, network: Network, config: Config) -> None:
         own = numbers.get("reward", reward)
         bound = own.upper_bound(replace(config, num_classes=num_classes)) if hasattr(own, "upper_bound") else 0.0
         check_shape("upper_bound", bound, (), "one number, []")
-        return play(set_scene(network, config), state, links, config, own)
+        return exchange_and_reward(prepare(network, config), state, links, config, own)
 
     try:
         jax.eval_shape(episode, network, state, links, as_numbers(config), numbers)

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from d2djax.episode import Outcome, Scene
+from d2djax.episode import Outcome, Prepared
 from d2djax.messages import Exchange
 
 # Ours: the paper's policy needs nothing but its own reward. Rules that are told more may do better, so a comparison
@@ -66,11 +66,11 @@ def allowed(table: dict[str, tuple[str, ...]], level: str) -> list[str]:
     return [name for one in LEVELS[: LEVELS.index(level) + 1] for name in table[one]]
 
 
-def known_of(scene: Scene, level: str) -> Told:
+def known_of(prepared: Prepared, level: str) -> Told:
     """What the devices know before the first episode.
 
     Args:
-        scene: the network.
+        prepared: the network.
         level: `own`, `heard` or `all`.
 
     Returns:
@@ -79,7 +79,7 @@ def known_of(scene: Scene, level: str) -> Told:
         `num_classes`. For `heard` also `offers` [N, N, L] float32: V, what each device (row) hears that each other
         one offers it. For `all` also `network`.
     """
-    network = scene.network
+    network = prepared.network
     num_states, num_devices, _ = network.outage.shape
     entries = {
         "device": jnp.arange(num_devices, dtype=jnp.int32),
@@ -87,7 +87,7 @@ def known_of(scene: Scene, level: str) -> Told:
         "counts": network.counts,
         "thresholds": network.thresholds,
         "cluster": network.cluster,
-        "offers": scene.offers.available,
+        "offers": prepared.offers.available,
         "network": network,
     }
     sizes = {"num_devices": num_devices, "num_states": num_states, "num_classes": network.counts.shape[-1]}

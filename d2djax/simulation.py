@@ -15,7 +15,7 @@ from d2djax import energy
 from d2djax.channel import places
 from d2djax.config import Config
 from d2djax.discovery import History, Learned, learn, summarise
-from d2djax.episode import Scene, play, set_scene
+from d2djax.episode import Prepared, exchange_and_reward, prepare
 from d2djax.federated import Learning, Recipe, train
 from d2djax.models import count_parameters, make_model
 from d2djax.network import Network
@@ -41,7 +41,7 @@ class Graphs:
         state: [] int32, channel state in which the exchange happens.
         place: [N, 2] float32, metres, where the devices are in that state.
         links: [M, S, N] int32, graph of each policy in each state.
-        worth: scalars of each policy's graph in each state, name to [M, S] float32 (see `History`); NaN for
+        values: scalars of each policy's graph in each state, name to [M, S] float32 (see `History`); NaN for
             a policy without a graph.
         received: [M, N, L] int32, whole points of each class that each device gets in the exchange.
         counts: [M, N, L] int32, whole points of each class after it.
@@ -57,7 +57,7 @@ class Graphs:
     state: Array
     place: Array
     links: Array
-    worth: dict[str, Array]
+    values: dict[str, Array]
     received: Array
     counts: Array
     points_moved: Array
@@ -118,10 +118,10 @@ class _Moved:
 
 
 def _exchange(
-    key: Array, scene: Scene, place: Array, links: Array, state: Array, bits: float, config: Config
+    key: Array, prepared: Prepared, place: Array, links: Array, state: Array, bits: float, config: Config
 ) -> _Moved:
     """Counts the whole points that move over the links of one state, in which the devices stand at `place`."""
-    network, (moved, _) = scene.network, play(scene, state, links, config)
+    network, (moved, _) = prepared.network, exchange_and_reward(prepared, state, links, config)
     received = whole_points(key, moved, network.outage[state], links, config)
     given = jnp.zeros_like(received).at[links].add(received)
     sent = jnp.sum(floor_points(moved.transmitted), axis=-1)
@@ -207,7 +207,7 @@ def find_graphs(
         The graphs.
     """
     reward = parts.get("reward", reward)
-    scene, num_parameters = set_scene(network, config), sizes.num_parameters
+    prepared, num_parameters = prepare(network, config), sizes.num_parameters
     state = uniform_integer(at(key, Stream.DEPLOYMENT), (), config.num_states)
     place = places(key, network.position, config)[state]
     sizes_of_graphs = (config.num_states, config.num_devices)
@@ -215,29 +215,29 @@ def find_graphs(
     found = [_graph_of(key, network, one, own.get(name), config, reward) for name, one in candidates.items()]
 
     def of_policy(links: Array) -> tuple[_Moved, dict[str, Array]]:
-        moved = _exchange(key, scene, place, links[state], state, sizes.bits_per_point, config)
+        moved = _exchange(key, prepared, place, links[state], state, sizes.bits_per_point, config)
 
-        def worth(state: Array, links: Array) -> dict[str, Array]:
-            return summarise(play(scene, state, links, config, reward)[1], links, network, config)
+        def graph_values(state: Array, links: Array) -> dict[str, Array]:
+            return summarise(exchange_and_reward(prepared, state, links, config, reward)[1], links, network, config)
 
-        return moved, jax.vmap(worth)(jnp.arange(config.num_states), links)
+        return moved, jax.vmap(graph_values)(jnp.arange(config.num_states), links)
 
     # One policy after another: the code of one compiles in a third of the time of that of three.
     all_links = jnp.stack([links for links, _ in found])
-    moved, worth = jax.lax.map(of_policy, all_links)
+    moved, graph_values = jax.lax.map(of_policy, all_links)
     without = np.flatnonzero([not one.has_graph for one in candidates.values()])
     if without.size:
         put = lambda all, new: all.at[without].set(new)  # noqa: E731
         moved = jax.tree.map(put, moved, _pool(key, network.counts, config, sizes.places))
         # Pooled points come over no graph, so there is none to value.
-        worth = jax.tree.map(lambda value: put(value, jnp.nan), worth)
+        graph_values = jax.tree.map(lambda value: put(value, jnp.nan), graph_values)
     exchanges = jnp.array([one.num_exchanges(config) for one in candidates.values()], jnp.float32)
     return Graphs(
         network=network,
         state=state,
         place=place,
         links=all_links,
-        worth=worth,
+        values=graph_values,
         received=moved.received,
         counts=moved.counts,
         points_moved=moved.points_moved,

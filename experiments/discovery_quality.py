@@ -15,7 +15,7 @@ from rich.table import Table
 
 from d2djax import Config, baselines, discover, make_network, validate
 from d2djax.discovery import summarise
-from d2djax.episode import play, set_scene
+from d2djax.episode import exchange_and_reward, prepare
 from d2djax.reward import initial_value
 from d2djax.rng import run_key
 
@@ -47,13 +47,13 @@ def qualities(seeds, config):
     def one(seed):
         key = run_key(seed)
         network = make_network(key, config)
-        scene = set_scene(network, config)
+        prepared = prepare(network, config)
 
         def quality(policy):
             links = POLICIES[policy](key, network, config)
 
             def worth(state, links):
-                return summarise(play(scene, state, links, config)[1], links, network, config)
+                return summarise(exchange_and_reward(prepared, state, links, config)[1], links, network, config)
 
             found = jax.vmap(worth)(jnp.arange(config.num_states), links)
             return jnp.mean(found["reward"]), jnp.mean(found["diverse_share"])

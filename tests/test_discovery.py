@@ -12,7 +12,7 @@ from strategies import exchanges, first_appearance, indices
 from d2djax import baselines, policy
 from d2djax.config import Config, score_fraction
 from d2djax.discovery import History, discover, summarise
-from d2djax.episode import play, set_scene
+from d2djax.episode import exchange_and_reward, prepare
 from d2djax.network import Network, make_network
 from d2djax.reward import initial_value
 from d2djax.rng import Stream, at, run_key
@@ -333,7 +333,7 @@ random_plays = st.tuples(exchanges(5, 3), indices((5,), 5).map(first_appearance)
 
 @jax.jit
 def total_of(network, links, config):
-    return play(set_scene(network, config), 0, links, config)[1].rewards.total
+    return exchange_and_reward(prepare(network, config), 0, links, config)[1].rewards.total
 
 
 @settings(deadline=None, max_examples=100)
@@ -459,8 +459,11 @@ def test_best_response_is_at_least_its_start(tiny_networks, tiny_config):
 
 
 def worth(network, links, config):
-    scene = set_scene(network, config)
-    one = lambda state, links: summarise(play(scene, state, links, config)[1], links, network, config)  # noqa: E731
+    prepared = prepare(network, config)
+
+    def one(state, links):
+        return summarise(exchange_and_reward(prepared, state, links, config)[1], links, network, config)
+
     return jax.vmap(one)(jnp.arange(config.num_states), links)
 
 

@@ -192,7 +192,13 @@ def test_every_function_of_a_run_is_found():
             "clustering.reliable_clusters",
             "config.complete",
         ),
-        *("discovery.learn", "energy.upload_energy", "episode.play", "evaluation.evaluate", "federated.train"),
+        *(
+            "discovery.learn",
+            "energy.upload_energy",
+            "episode.exchange_and_reward",
+            "evaluation.evaluate",
+            "federated.train",
+        ),
         *("federated._fedprox", "messages.deliver", "partition.dirichlet", "points.split", "policy.refreshed"),
         *("reward.rewards", "rng.Stream", "sampling.participants", "transfer.pool", "trust.draw_trust"),
     ):

@@ -17,7 +17,7 @@ from test_discovery import as_oracle, draws
 import d2djax
 from d2djax import check_policy, per_device
 from d2djax.discovery import discover, learn
-from d2djax.episode import play, set_scene
+from d2djax.episode import exchange_and_reward, prepare
 from d2djax.information import feedback_of, known_of
 from d2djax.parts import as_arrays
 from d2djax.policies.check import SMALL
@@ -99,18 +99,18 @@ def test_literal_reading_of_the_paper_is_a_mean_of_own_rewards(network, tiny_con
 
 
 def test_level_of_information_decides_what_is_there(network, tiny_config):
-    scene = set_scene(network, tiny_config)
-    told = feedback_of(*play(scene, 0, jnp.array([1, 0, 0, 2, 3, 3]), tiny_config), "own")
+    prepared = prepare(network, tiny_config)
+    told = feedback_of(*exchange_and_reward(prepared, 0, jnp.array([1, 0, 0, 2, 3, 3]), tiny_config), "own")
     assert told.reward.shape == (6,)
     with pytest.raises(
         AttributeError, match="'received' is not told to a policy with information='own'; level 'heard'"
     ):
         _ = told.received
-    known = known_of(scene, "heard")
+    known = known_of(prepared, "heard")
     assert known.offers.shape == (6, 6, 5) and known.num_states == 3
     with pytest.raises(AttributeError, match="level 'all' has it"):
         _ = known.network
-    assert known_of(scene, "all").network.rss.shape == (3, 6, 6)
+    assert known_of(prepared, "all").network.rss.shape == (3, 6, 6)
     np.testing.assert_array_equal(known.outage[4, 2], network.outage[2, 4])
 
 

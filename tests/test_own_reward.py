@@ -20,7 +20,7 @@ from d2djax.channel import draw_state
 from d2djax.cli import commands
 from d2djax.config import complete, score_fraction
 from d2djax.discovery import discover, summarise
-from d2djax.episode import play, set_scene
+from d2djax.episode import exchange_and_reward, prepare
 from d2djax.rng import Stream, at, run_key
 from d2djax.running import programs
 from d2djax.running.repeat import read
@@ -199,8 +199,10 @@ def test_only_its_total_is_believed(network, tiny_config):
 
     @jax.jit
     def valued():
-        scene = set_scene(network, config)
-        outcomes = [play(scene, 1, links, config, reward)[1] for reward in (PaperReward(), Careless())]
+        prepared = prepare(network, config)
+        outcomes = [
+            exchange_and_reward(prepared, 1, links, config, reward)[1] for reward in (PaperReward(), Careless())
+        ]
         return [summarise(outcome, links, network, config) for outcome in outcomes]
 
     one, other = valued()

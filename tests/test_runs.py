@@ -187,7 +187,7 @@ def test_run_equals_simulate(found, few_policies, tiny_dataset):
         np.testing.assert_array_equal(getattr(got.graphs, name), one[name], err_msg=name)
     np.testing.assert_array_equal(got.graphs.state, one["exchange_state"])
     np.testing.assert_array_equal(got.graphs.network.position, one["position"])
-    for name, values in got.graphs.worth.items():
+    for name, values in got.graphs.values.items():
         np.testing.assert_allclose(values, one[f"graph_{name}"], err_msg=name, **TOLERANCE)
     np.testing.assert_allclose(got.graphs.history.reward, one["discovery_reward"], **TOLERANCE)
     assert one["discovery_reward"].isnull().all("episode").values.tolist() == [True, False]

@@ -26,8 +26,8 @@ WORTH = (
 def numbers():
     """The variables of three runs without anything that is not finite, but for what is missing on purpose."""
     real, whole = (lambda *shape, kind=kind: np.ones((RUNS, *shape), kind) for kind in (np.float32, np.int32))
-    worth = {name: real(3, 2) for name in WORTH}
-    for values in worth.values():
+    graph_values = {name: real(3, 2) for name in WORTH}
+    for values in graph_values.values():
         values[:, 2] = np.nan
     learning_curve = real(3, 6)
     learning_curve[:, [0, 2]] = np.nan
@@ -38,7 +38,7 @@ def numbers():
         state=whole(),
         place=real(4, 2),
         links=whole(3, 2, 4),
-        worth=worth,
+        values=graph_values,
         counts=whole(3, 4, 3),
         points_moved=whole(3),
         exchange_energy=exchange,
@@ -96,7 +96,7 @@ def test_several_kinds_add_up():
     graphs, learning = numbers()
     learning.drift[0, 1, 2] = np.inf
     graphs.exchange_energy[0, 1] = np.nan
-    graphs.worth["outage"][0, 1, 0] = np.nan
+    graphs.values["outage"][0, 1, 0] = np.nan
     assert dataset(graphs, learning)["status"].values[0].tolist() == [0, TRAINING + GRAPH + ENERGY, 0]
 
 

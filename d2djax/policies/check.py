@@ -12,7 +12,7 @@ from jax import Array
 
 from d2djax.config import Config
 from d2djax.discovery import learn
-from d2djax.episode import play, set_scene
+from d2djax.episode import exchange_and_reward, prepare
 from d2djax.information import LEVELS, feedback_of, known_of
 from d2djax.network import Network, make_network
 from d2djax.parts import numbers_of
@@ -77,7 +77,7 @@ class _Trial:
     def start(self, network: Network) -> Any:
         """Memory before the first episode."""
         return self.policy.init(
-            jax.random.key(1), known_of(set_scene(network, self.config), self.policy.information), self.config
+            jax.random.key(1), known_of(prepare(network, self.config), self.policy.information), self.config
         )
 
     def episodes(self, count: int = 12) -> list[tuple[Any, ...]]:
@@ -96,7 +96,7 @@ def _step(
     policy: Any, config: Config, network: Network, memory: Any, links: Array, state: Array
 ) -> tuple[Any, Any]:
     """Memory after an episode, and what the policy was told."""
-    told = feedback_of(*play(set_scene(network, config), state, links, config), policy.information)
+    told = feedback_of(*exchange_and_reward(prepare(network, config), state, links, config), policy.information)
     return policy.update(memory, state, links, told), told
 
 
@@ -189,7 +189,7 @@ def _numbering(trial: _Trial) -> str | None:
 
 
 def _compiles_once(trial: _Trial) -> str | None:
-    known = known_of(set_scene(trial.network, trial.config), trial.policy.information)
+    known = known_of(prepare(trial.network, trial.config), trial.policy.information)
     own = getattr(trial.policy, "policy", trial.policy)
     fixed = [name for name, value in vars(own).items() if isinstance(value, float) and name not in numbers_of(own)]
     if fixed:

@@ -122,7 +122,7 @@ def variables(
     for name, (unit, meaning) in _WORTH.items():
         found[f"graph_{name}"] = (
             (*per_policy, "state"),
-            graphs.worth[name],
+            graphs.values[name],
             unit,
             f"{meaning}, in each state",
         )
