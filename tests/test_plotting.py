@@ -351,6 +351,20 @@ def test_numbers_of_bars_and_heat_maps():
     ]
 
 
+def test_numbers_of_bars_that_stand_on_others():
+    axes = (figure := Figure()).subplots()
+    axes.bar([0, 1], [1.0, 2.0], gid="D2D")
+    axes.bar([0, 1], [3.0, 4.0], bottom=[1.0, 2.0], label="rl, D2D 2 J\n(at least: 1)", gid="uploads")
+    axes.set_xticks([0, 1], ["50%", "90%"])
+    rows = [line.split(",") for line in numbers_of(figure).splitlines()[1:]]
+    assert [row[1:] for row in rows] == [
+        ["D2D", "50%", "1", "0", "1"],
+        ["D2D", "90%", "2", "0", "2"],
+        ["uploads", "50%", "3", "1", "4"],
+        ["uploads", "90%", "4", "2", "6"],
+    ]
+
+
 @pytest.mark.parametrize("runs", [[0], [0, 1, 2]])
 def test_saved_figures_with_rl(found, tmp_path, runs):
     paths = plots.save_figures(found.isel(run=runs), tmp_path)

@@ -100,8 +100,8 @@ def energy(*all_results: xarray.Dataset, ax: Any = None) -> Figure:
             never = int((costs[-1]["reached"] == 0).sum())
             label = f"{policy}, D2D {between[-1]:.2g} J" if between[-1] else policy
             label += f"\n(at least: {never} never reach it)" if never else ""
-            axes.bar(x, between, label=f"_{policy}, D2D", **(look | {"hatch": "////"}))
-            axes.bar(x, needed - between, bottom=between, label=label, **look)
+            axes.bar(x, between, gid=f"{policy}, D2D", **(look | {"hatch": "////"}))
+            axes.bar(x, needed - between, bottom=between, label=label, gid=f"{policy}, uploads", **look)
         data = data_of(results)
         axes.set(title=names.get(data, data), xlabel="share of none's final accuracy")
         axes.set_xticks(range(len(SHARES)), [f"{share:.0%}" for share in SHARES])

@@ -46,9 +46,14 @@ def _rows(axes: Axes) -> Iterator[list[Any]]:
     for bars in (one for one in axes.containers if isinstance(one, BarContainer)):
         is_wide = bars.orientation == "horizontal"
         for number, bar in enumerate(bars.patches):
-            place = bar.get_y() + bar.get_height() / 2 if is_wide else bar.get_x() + bar.get_width() / 2
-            name = ticks[1][number] if is_wide else str(bars.get_label()).lstrip("_")
-            yield [panel, name, place, bar.get_width() if is_wide else bar.get_height(), np.nan, np.nan]
+            if is_wide:
+                place, name, ends = bar.get_y() + bar.get_height() / 2, ticks[1][number], (np.nan, np.nan)
+            else:
+                # The text under a group of bars; where a bar that stands on another begins and ends.
+                place = ticks[0][number] if any(ticks[0]) else bar.get_x() + bar.get_width() / 2
+                name = bar.get_gid() or str(bars.get_label()).lstrip("_")
+                ends = bar.get_y(), bar.get_y() + bar.get_height()
+            yield [panel, name, place, bar.get_width() if is_wide else bar.get_height(), *ends]
     for image in axes.images:
         for (row, column), value in np.ndenumerate(np.asarray(image.get_array(), float)):
             yield [panel, f"{axes.get_ylabel()} = {ticks[1][row]}", ticks[0][column], value, np.nan, np.nan]
@@ -79,6 +84,6 @@ def _shown(value: Any) -> str:
 
 
 def numbers_of(figure: Figure) -> str:
-    """The numbers that a figure shows, as CSV: panel, series, x, y, and the limits of a band where there is one."""
+    """The numbers that a figure shows, as CSV: panel, series, x, y, and the limits of a band or the ends of a bar."""
     rows = (row for axes in figure.axes for row in _rows(axes))
     return table(("panel", "series", "x", "y", "low", "high"), rows)
