@@ -50,7 +50,7 @@ def _rows(axes: Axes) -> Iterator[list[Any]]:
                 place, name, ends = bar.get_y() + bar.get_height() / 2, ticks[1][number], (np.nan, np.nan)
             else:
                 # The text under a group of bars; where a bar that stands on another begins and ends.
-                place = ticks[0][number] if any(ticks[0]) else bar.get_x() + bar.get_width() / 2
+                place = (ticks[0][number : number + 1] or [""])[0] or bar.get_x() + bar.get_width() / 2
                 name = bar.get_gid() or str(bars.get_label()).lstrip("_")
                 ends = bar.get_y(), bar.get_y() + bar.get_height()
             yield [panel, name, place, bar.get_width() if is_wide else bar.get_height(), *ends]
@@ -84,6 +84,6 @@ def _shown(value: Any) -> str:
 
 
 def numbers_of(figure: Figure) -> str:
-    """The numbers that a figure shows, as CSV: panel, series, x, y, and the limits of a band or the ends of a bar."""
+    """The numbers that a figure shows, as CSV: panel, series, x, y, and limits of a band or ends of a bar."""
     rows = (row for axes in figure.axes for row in _rows(axes))
     return table(("panel", "series", "x", "y", "low", "high"), rows)
