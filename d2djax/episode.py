@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from d2djax.checks import check_shape, in_one_line
+from d2djax.checks import check_shape, check_values, in_one_line, is_finite
 from d2djax.config import Config, as_numbers, score_fraction
 from d2djax.messages import Exchange, Offers, deliver, offers
 from d2djax.network import Network, check_network
@@ -112,6 +112,7 @@ def try_reward(reward: Any, network: Network, config: Config) -> None:
         own = numbers.get("reward", reward)
         bound = own.upper_bound(replace(config, num_classes=num_classes)) if hasattr(own, "upper_bound") else 0.0
         check_shape("upper_bound", bound, (), "one number, []")
+        check_values("upper_bound", bound, "finite", is_finite)
         return exchange_and_reward(prepare(network, config), state, links, config, own)
 
     try:

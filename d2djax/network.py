@@ -136,6 +136,17 @@ _RULES: dict[str, Callable[[Any], None]] = {
 }
 
 
+def _array(name: str, part: Any, symbols: str) -> Any:
+    """A part as an array, traced or not."""
+    if np.ma.is_masked(part):
+        raise ValueError(f"{name} must have no masked values; got {shown(part)}")
+    try:
+        return part if hasattr(part, "dtype") else np.asarray(part)
+    except ValueError:
+        # Lists of several lengths.
+        raise ValueError(f"{name} must be {symbols}; got {shown(part)}") from None
+
+
 def sizes_of(parts: Mapping[str, Any]) -> dict[str, tuple[int, str]]:
     """Checks parts of a network and tells which settings follow from them.
 
@@ -152,10 +163,10 @@ def sizes_of(parts: Mapping[str, Any]) -> dict[str, tuple[int, str]]:
     for name, part in parts.items():
         if part is None:
             continue
-        axes, shape = PARTS[name], np.shape(part)
+        axes = PARTS[name]
         symbols = f"[{', '.join(axes)}]"
-        if not hasattr(part, "dtype"):
-            part = np.asarray(part)
+        part = _array(name, part, symbols)
+        shape = np.shape(part)
         if name == "gain" and len(shape) == 2:
             # One state.
             axes, symbols = axes[1:], f"[{', '.join(axes[1:])}] or {symbols}"

@@ -263,6 +263,11 @@ PARTS = [
     ({"gain": with_entry(GAIN, (0, 1, 0), 1.5)}, "at most 1, as a passive channel does not amplify; got 1.5 at"),
     ({"gain": GAIN.astype(complex)}, "gain must be numbers; got complex128"),
     ({"gain": "strong"}, "gain must be [S, N, N]; got"),
+    ({"gain": [[0.5, 0.5], [0.5]]}, "gain must be [S, N, N]; got [[0.5, 0.5], [0.5]]"),
+    (
+        {"gain": np.ma.masked_array(GAIN, GAIN > 0)},
+        "gain must have no masked values; got float64 of shape (3, 6, 6)",
+    ),
     ({"position": np.zeros((N, 3))}, "position must be [N, 2]; got float64 of shape (6, 3)"),
     ({"position": np.full((N, 2), np.inf)}, "position must be metres from -1e+07 to 1e+07; got inf at [0, 0]"),
     ({"trust": np.full((N, N, L), 0.5)}, "trust must be true or false; got 0.5 at [0, 0, 0]"),

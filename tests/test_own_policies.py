@@ -466,6 +466,18 @@ WRONG_CODE = {
         policy_class(best=lambda self, memory: jnp.zeros(6, int))(),
         ".best must give links, whole numbers [S, N] = [3, 6]; got int32[6]",
     ),
+    "best of 64 bits": (
+        policy_class(best=lambda self, memory: np.full((3, 6), 2**32 + 1))(),
+        ".best must be in 0..5, numbers of devices; got 4294967297 at [0, 0]",
+    ),
+    "links of 64 bits": (
+        lambda key, network, config: np.full((3, 6), 2**32 + 1),
+        " must be in 0..5, numbers of devices; got 4294967297 at [0, 0]",
+    ),
+    "information of a number": (
+        policy_class(information=property(lambda self: "all" if self.temperature > 1 else "own"))(),
+        ".information: TracerBoolConversionError: Attempted boolean conversion of traced array",
+    ),
     "error": (
         policy_class(init=lambda self, key, known, config: known.nothing)(),
         ".init: AttributeError: 'nothing' is not told",
@@ -478,7 +490,7 @@ WRONG_CODE = {
 def test_wrong_code_is_told_in_one_line(refused, name):
     rule, message = WRONG_CODE[name]
     line = refused(rule)
-    assert line.startswith("policies['mine']") and message in line, line
+    assert line.removeprefix("links of ").startswith("policies['mine']") and message in line, line
 
 
 def test_weights_that_are_none_show_in_the_results(two, options):

@@ -458,15 +458,26 @@ def test_what_cannot_be_used_is_one_line_and_writes_nothing(config, options, tmp
     assert programs.num_compiled() == before and not any(tmp_path.iterdir())
 
 
-def test_bounds_that_are_no_number_are_refused(config, options):
+@pytest.mark.parametrize(
+    "bound, message",
+    [
+        (np.zeros(3), "upper_bound must be one number, [] = []; got shape [3]"),
+        (None, "upper_bound must be numbers; got None"),
+        ("much", "upper_bound must be numbers; got 'much'"),
+        (np.inf, "upper_bound must be finite; got inf"),
+        (np.nan, "upper_bound must be finite; got nan"),
+    ],
+)
+def test_bounds_that_are_no_number_are_refused(config, options, bound, message):
     @jax.tree_util.register_dataclass
     @dataclass(frozen=True)
-    class Wide(Paid):
+    class Odd(Paid):
         def upper_bound(self, config):
-            return jnp.zeros(3)
+            return bound
 
-    with pytest.raises(ValueError, match=re.escape("upper_bound must be one number, [] = []; got shape [3]")):
-        d2djax.run(config, 1, recipe=Recipe(reward=Wide()), **options)
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+        d2djax.run(config, 1, recipe=Recipe(reward=Odd()), **options)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,8 @@ def _links(where: str, found: Any, shape: Sequence[int]) -> Array:
     if kind is None or kind.kind not in "iu" or found.shape != tuple(shape):
         what = f"{kind}{list(found.shape)}" if hasattr(found, "shape") else shown(found)
         raise ValueError(f"{where} must give links, whole numbers [S, N] = {list(shape)}; got {what}")
+    # Before they are made numbers of 32 bits, which others may become a device as.
+    check_in_order(f"links of {where}", found, shape[1], "devices")
     return jnp.asarray(found, jnp.int32)
 
 
@@ -65,9 +67,7 @@ class OwnGraph:
         # A graph that does not depend on the network has its numbers here, before anything compiles.
         with jax.ensure_compile_time_eval():
             found = _call(where, self.function, key, network, config)
-            links = _links(where, found, (num_states, num_devices))
-        check_in_order(f"links of {where}", links, num_devices, "devices")
-        return links
+            return _links(where, found, (num_states, num_devices))
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class OwnPolicy:
     @property
     def information(self) -> str:
         """What the devices are told."""
-        return self.policy.information
+        return _call(f"policies[{self.name!r}].information", getattr, self.policy, "information")
 
     @property
     def best(self) -> Callable[[Any], Array]:
