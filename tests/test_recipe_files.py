@@ -72,6 +72,7 @@ def test_a_file_is_read_once_and_knows_its_place(mine):
     [
         (MINE, ":nothing", "expected a d2djax.Recipe called nothing; it has recipe, other"),
         ("x = 1\n", "", "expected a d2djax.Recipe called recipe; it has none"),
+        ("import sys\nsys.exit(0)\n", "", ", line 2: SystemExit: 0"),
         ("\n\n1 / 0\n", "", ", line 3: ZeroDivisionError: division by zero"),
         ("def\n", "", "SyntaxError: invalid syntax"),
         (

@@ -49,7 +49,8 @@ def _module(file: Path) -> ModuleType:
         sys.path.insert(0, str(file.parent))
     try:
         made.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
+        # A script that ends itself would end the command too, perhaps as if all were done.
         del sys.modules[file.stem]
         text = (str(error).splitlines() or [""])[0]
         where = "" if isinstance(error, SyntaxError) else _line_of(error, file)
