@@ -19,10 +19,11 @@ from benchmarks.harness import Contestant, Report, Result, compiled, race
 from d2djax.config import Config, as_numbers
 from d2djax.data import Dataset
 from d2djax.discovery import discover
-from d2djax.federated import Recipe, train
+from d2djax.federated import train
 from d2djax.models import count_parameters, make_model
 from d2djax.network import make_network
 from d2djax.points import arrange
+from d2djax.recipe import Recipe
 from d2djax.rng import run_key
 from d2djax.running.many_runs import compile_to_fit, map_runs
 from d2djax.running.programs import program_of

@@ -20,10 +20,11 @@ from benchmarks.harness import Contestant, Report, Result, race
 from d2djax.config import Config, stack_configs
 from d2djax.data import Dataset
 from d2djax.discovery import discover
-from d2djax.federated import Learning, Recipe, train
+from d2djax.federated import Learning, train
 from d2djax.network import Network, make_network
 from d2djax.points import Points, assign, split
 from d2djax.policies import candidates_of
+from d2djax.recipe import Recipe
 from d2djax.rng import run_key
 from d2djax.running.many_runs import map_runs, share
 from d2djax.running.runs import Setup, set_up

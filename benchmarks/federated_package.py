@@ -12,9 +12,10 @@ import numpy as np
 from benchmarks.federated_numpy import NUM_CLASSES, Model, Problem
 from d2djax import Config, validate
 from d2djax.config import as_numbers
-from d2djax.federated import Learning, Recipe, train
+from d2djax.federated import Learning, train
 from d2djax.models import MLP
 from d2djax.points import Points, inputs
+from d2djax.recipe import Recipe
 from d2djax.rng import Stream, at, run_key
 from d2djax.sampling import minibatch
 from d2djax.transfer import Holding

@@ -9,12 +9,12 @@ if TYPE_CHECKING:
     from d2djax.config import Config
     from d2djax.data import Dataset, load
     from d2djax.discovery import Discovery, discover
-    from d2djax.federated import Recipe
     from d2djax.network import Network, make_network
     from d2djax.networks import GivenNetwork
     from d2djax.points import arrange
     from d2djax.policies.check import check_policy
     from d2djax.policies.per_device import per_device
+    from d2djax.recipe import Recipe
     from d2djax.reward import PaperReward, Rewards
     from d2djax.running.axes import Choice, LogUniform, Uniform, random_points
     from d2djax.running.machine import use_all_cores, use_compilation_cache
@@ -70,7 +70,7 @@ _PLACES = {
     "discovery": ("Discovery", "discover"),
     "policies.check": ("check_policy",),
     "policies.per_device": ("per_device",),
-    "federated": ("Recipe",),
+    "recipe": ("Recipe",),
     "simulation": ("Result", "simulate"),
     "running.network_files": ("load_network",),
     "running.machine": ("use_all_cores", "use_compilation_cache"),

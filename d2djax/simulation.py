@@ -16,7 +16,7 @@ from d2djax.channel import places
 from d2djax.config import Config
 from d2djax.discovery import History, Learned, learn, summarise
 from d2djax.episode import Prepared, exchange_and_reward, prepare
-from d2djax.federated import Learning, Recipe, train
+from d2djax.federated import Learning, train
 from d2djax.models import count_parameters, make_model
 from d2djax.network import Network
 from d2djax.networks import fit, network_of_run, only, places_of
@@ -26,6 +26,7 @@ from d2djax.points import Points, deal
 from d2djax.policies import Candidate, candidates_of
 from d2djax.policies.own import OwnPolicy
 from d2djax.policy import sample
+from d2djax.recipe import Recipe
 from d2djax.reward import PAPER
 from d2djax.rng import Stream, at, uniform_integer
 from d2djax.transfer import floor_points, pool, transfer, whole_points

@@ -11,8 +11,8 @@ import pytest
 
 import d2djax
 from d2djax import channel, clustering, energy, messages, policy, reward
-from d2djax.federated import Recipe
 from d2djax.points import assign
+from d2djax.recipe import Recipe
 from d2djax.rng import run_key
 from d2djax.running.axes import Choice, LogUniform, Uniform, lay_out, random_points
 from d2djax.running.sweeps import sweep
@@ -343,8 +343,8 @@ def test_counts_of_random_points():
         ({"client": optax.sgd(0.1)}, "recipe.client must make an optimiser from a step size, such as optax.adam"),
         ({"client": None}, "recipe.client must make an optimiser from a step size"),
         ({"server": 3}, "recipe.server must make an optimiser from a step size, .*; got 3"),
-        ({"model": Net}, r"recipe.model must be a Flax network, such as Net\(\); got <class"),
-        ({"model": "mlp"}, r"recipe.model must be a Flax network, such as Net\(\); got 'mlp'"),
+        ({"model": Net}, r"recipe.model must be a Flax module, such as Net\(\); got <class"),
+        ({"model": "mlp"}, r"recipe.model must be a Flax module, such as Net\(\); got 'mlp'"),
     ],
 )
 def test_parts_of_a_recipe(options, message):

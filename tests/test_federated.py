@@ -14,6 +14,7 @@ import pytest
 from d2djax import evaluation, federated, sampling
 from d2djax.config import as_numbers
 from d2djax.points import Points, arrange
+from d2djax.recipe import Recipe
 from d2djax.rng import Stream, at, run_key
 from d2djax.transfer import Holding
 
@@ -49,7 +50,7 @@ TRACES = []
 @partial(jax.jit, static_argnums=1)
 def trained(key, model, points, test, holding, config):
     TRACES.append(config)
-    return federated.train(key, federated.Recipe(model), points, test, holding, config)
+    return federated.train(key, Recipe(model), points, test, holding, config)
 
 
 drawn = jax.jit(sampling.minibatch)
@@ -283,7 +284,7 @@ def server_momentum(rate):
 
 def test_server_optimiser_of_step_one_is_the_average(points, test_points, holding, config):
     average = trained(KEY, Linear(), points, test_points, holding, config)
-    recipe = federated.Recipe(Linear(), server=optax.sgd)
+    recipe = Recipe(Linear(), server=optax.sgd)
     got = federated.train(KEY, recipe, points, test_points, holding, replace(config, server_learning_rate=1.0))
     chex.assert_trees_all_close(got, average, rtol=1e-5, atol=1e-6)
 
@@ -291,7 +292,7 @@ def test_server_optimiser_of_step_one_is_the_average(points, test_points, holdin
 def test_server_momentum_goes_on(points, test_points, holding, config):
     # Two aggregations by hand: the second change adds 0.9 of the first one.
     config = replace(config, num_steps=6, evaluate_every=1, server_learning_rate=1.0)
-    recipe = federated.Recipe(Linear(), server=server_momentum)
+    recipe = Recipe(Linear(), server=server_momentum)
     got = federated.train(KEY, recipe, points, test_points, holding, config)
     x, y = as_images(points)
     model, momentum = first_model(points), (0.0, 0.0)
@@ -308,7 +309,7 @@ def test_server_momentum_goes_on(points, test_points, holding, config):
 
 
 def test_fedsgd_refuses_a_server_optimiser(points, test_points, holding, config):
-    recipe = federated.Recipe(Linear(), server=optax.sgd)
+    recipe = Recipe(Linear(), server=optax.sgd)
     config = replace(config, scheme="fedsgd", server_learning_rate=1.0)
     with pytest.raises(ValueError, match="fedsgd"):
         federated.train(KEY, recipe, points, test_points, holding, config)
@@ -316,7 +317,7 @@ def test_fedsgd_refuses_a_server_optimiser(points, test_points, holding, config)
 
 @pytest.mark.parametrize("server, missing", [(None, "learning_rate"), (optax.adam, "server_learning_rate")])
 def test_step_sizes_that_are_missing_are_named(points, test_points, holding, config, server, missing):
-    recipe = federated.Recipe(Linear(), server=server)
+    recipe = Recipe(Linear(), server=server)
     with pytest.raises(ValueError, match=f"{missing} must be given"):
         federated.train(KEY, recipe, points, test_points, holding, replace(config, **{missing: None}))
 

@@ -15,8 +15,8 @@ import optax
 import pytest
 
 from d2djax import baselines, discovery, networks, policies
-from d2djax.federated import Recipe
 from d2djax.models import MLP, RadioCNN
+from d2djax.recipe import Recipe
 from d2djax.running import programs, runs
 from d2djax.running.fingerprint import Survey, fingerprint
 from d2djax.running.many_runs import map_runs
@@ -212,7 +212,7 @@ import flax.linen as nn
 import numpy as np
 import optax
 from d2djax.running import runs
-from d2djax.federated import Recipe
+from d2djax.recipe import Recipe
 from d2djax.running.fingerprint import fingerprint
 from d2djax.policies import candidates_of
 

@@ -14,8 +14,8 @@ import optax
 import pytest
 
 from d2djax import policies, rng
-from d2djax.federated import Recipe
 from d2djax.models import MLP
+from d2djax.recipe import Recipe
 from d2djax.running import identity, runs
 from d2djax.running.axes import lay_out
 from d2djax.running.identity import differences, identify

@@ -13,8 +13,8 @@ from hypothesis.extra.numpy import arrays
 import d2djax
 from d2djax import points, supply
 from d2djax.data.types import DataError, Dataset
-from d2djax.federated import Recipe
 from d2djax.partition import class_counts
+from d2djax.recipe import Recipe
 from d2djax.rng import run_key
 from d2djax.running.axes import Uniform
 from d2djax.running.plan import plan_sweep

@@ -16,7 +16,7 @@ from d2djax.settings import Config
 
 if TYPE_CHECKING:
     from d2djax.data import Dataset
-    from d2djax.federated import Recipe
+    from d2djax.recipe import Recipe
     from d2djax.running.axes import Range
 
 # Of one axis written as FIRST:LAST:STEP: more are a slip of the pen.
@@ -78,7 +78,7 @@ def recipe_of(command: Run | Sweep | Search) -> Recipe | None:
     """
     if not command.recipe and not command.network:
         return None
-    from d2djax.federated import Recipe
+    from d2djax.recipe import Recipe
     from d2djax.running import machine
     from d2djax.running.network_files import load_network
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from d2djax.federated import Recipe
+    from d2djax.recipe import Recipe
 
 DEFAULT_NAME = "recipe"
 
@@ -70,7 +70,7 @@ def load_recipe(text: str) -> Recipe:
     Raises:
         ValueError: there is no such file, it fails, or it has no recipe of this name; one line says which.
     """
-    from d2djax.federated import Recipe
+    from d2djax.recipe import Recipe
 
     file, name = parts_of(text)
     if not file.is_file():

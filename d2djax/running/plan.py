@@ -13,8 +13,8 @@ import numpy as np
 
 from d2djax.config import Config, stack_configs
 from d2djax.data import Dataset
-from d2djax.federated import Recipe
 from d2djax.parts import as_arrays
+from d2djax.recipe import Recipe
 from d2djax.running import machine, results
 from d2djax.running.axes import Axes, Point, by_program, lay_out, values_of
 from d2djax.running.identity import digest, identify

@@ -26,7 +26,7 @@ from d2djax.config import (
 )
 from d2djax.data import Dataset, Description, describe
 from d2djax.episode import try_reward
-from d2djax.federated import Learning, Recipe, check_optimisers
+from d2djax.federated import Learning
 from d2djax.models import check_model, count_parameters
 from d2djax.network import Network
 from d2djax.networks import asked_of, places_of
@@ -34,6 +34,7 @@ from d2djax.parts import as_arrays, without_numbers
 from d2djax.points import Points, arrange, bits_per_point
 from d2djax.policies import Candidate, candidates_of
 from d2djax.policies.own import check_graphs
+from d2djax.recipe import Recipe, check_optimisers
 from d2djax.rng import run_key
 from d2djax.running import machine, programs, results
 from d2djax.running.identity import identify, name_of

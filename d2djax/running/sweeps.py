@@ -15,7 +15,7 @@ from rich.console import Console
 from d2djax.checks import is_whole, shown
 from d2djax.config import Config
 from d2djax.data import Dataset
-from d2djax.federated import Recipe
+from d2djax.recipe import Recipe
 from d2djax.running import repeat, results
 from d2djax.running.axes import Point
 from d2djax.running.chunks import Chunks, prepare

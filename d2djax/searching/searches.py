@@ -15,7 +15,7 @@ import numpy as np
 from d2djax.checks import check_count
 from d2djax.config import Config
 from d2djax.data import Dataset
-from d2djax.federated import Recipe
+from d2djax.recipe import Recipe
 from d2djax.running import machine, repeat, results
 from d2djax.running.axes import Choice, LogUniform, Range, check_ranges, corners, is_whole, lay_out
 from d2djax.running.axes import values_of as axes_of
