@@ -516,6 +516,12 @@ def test_the_file_of_a_sweep_is_there_before_its_work_and_not_changed_by_one_tha
     assert (tmp_path / "config.toml").read_text() == text
 
 
+def test_numbers_of_code_of_ones_own_are_said_to_be_axes(tmp_path):
+    (tmp_path / "best.toml").write_text('command = "run"\ngiven_in_python = ["ucb.width", "reward.price"]\n')
+    with pytest.raises(ValueError, match=r"ucb\.width and reward\.price: numbers of .*--axis ucb\.width=VALUE"):
+        parse(["run", "--config", str(tmp_path / "best.toml")], {"run": commands.Run})
+
+
 def test_the_file_of_points_from_python(tiny_config, tiny_dataset, monkeypatch, tmp_path):
     def stop(*_, **__):
         raise StartedError

@@ -158,6 +158,11 @@ def read(path: str) -> tuple[dict[str, Any], list[str]]:
     given = found.pop("given_in_python", [])
     if given:
         what = " and ".join(map(str, given)) if isinstance(given, list) else given
+        if isinstance(given, list) and all("." in str(one) for one in given):
+            raise ValueError(
+                f"{path}: {what}: numbers of code of one's own are no options; a sweep of one point, "
+                f"such as --axis {given[0]}=VALUE, repeats it, with the values in the file's first line"
+            )
         raise ValueError(f"{path}: {what} were given in Python; only d2djax.{found.get('command')}(...) repeats it")
     for name, value in found.items():
         if isinstance(value, dict):
