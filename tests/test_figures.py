@@ -10,44 +10,54 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from d2djax.analysis import figures, studies
-from d2djax.analysis.figures import FIGURES
+from d2djax.analysis.figures import FIGURES, FigureOf
 from d2djax.analysis.statistics import WITHIN
-from d2djax.analysis.studies import STUDIES, settings_of
+from d2djax.analysis.studies import CIFAR10, FASHION_MNIST, GRAPHS, RADIOML, settings_of
 from d2djax.cli import commands
 from d2djax.config import complete
 from d2djax.validation import validate
 
+STUDIES = {study.name: study for figure in FIGURES.values() for study in figure.studies}
 EXPERIMENTS = Path(__file__).parent.parent / "experiments"
 
 
 @pytest.mark.parametrize("size", ["toy", "small", "paper"])
-@pytest.mark.parametrize("name", STUDIES)
-def test_settings_are_valid(name, size):
-    config, axes = settings_of(name, size)
+@pytest.mark.parametrize("study", STUDIES.values(), ids=STUDIES)
+def test_settings_are_valid(study, size):
+    config, axes = settings_of(study, size)
     for axis, values in axes.items():
         for value in values:
             validate(replace(config, **{axis: value}))
     assert not set(axes) & set(WITHIN)
 
 
-def test_studies_are_all_drawn():
-    assert {study for drawing in FIGURES.values() for study in drawing.studies} == set(STUDIES)
+def test_studies_of_one_name_are_one():
+    """A study is kept, and looked up, by its name."""
+    assert all(study == STUDIES[study.name] for figure in FIGURES.values() for study in figure.studies)
+
+
+def test_a_figure_is_one_entry_and_the_command_line_lists_it(monkeypatch, capsys):
+    monkeypatch.setitem(FIGURES, "mine", FigureOf("One of my own", (GRAPHS,), Figure))
+    assert figures.check_names(["mine"]) == ["mine"]
+    commands.main(["figure"])
+    listed = capsys.readouterr().out
+    assert "mine         One of my own" in listed and all(name in listed for name in (*FIGURES, "all"))
 
 
 def test_the_papers_setting_is_the_default_one():
-    config, _ = settings_of("radioml", "paper")
+    config, _ = settings_of(RADIOML, "paper")
     assert (config.num_devices, complete(config).points_per_device, config.classes_per_device) == (25, 990, 4)
-    for name in ("cifar10", "fashion_mnist"):
-        assert complete(settings_of(name, "paper")[0]).points_per_device == 1200
+    for study in (CIFAR10, FASHION_MNIST):
+        assert complete(settings_of(study, "paper")[0]).points_per_device == 1200
 
 
-@pytest.mark.parametrize("dataset, channels", [("cifar10", 3), ("fashion_mnist", 1)])
-def test_stand_in(dataset, channels):
-    config, _ = settings_of(dataset, "toy")
+@pytest.mark.parametrize("study, channels", [(CIFAR10, 3), (FASHION_MNIST, 1)], ids=["cifar10", "fashion_mnist"])
+def test_stand_in(study, channels):
+    config, _ = settings_of(study, "toy")
     drawn = studies.stand_in(config)
     assert drawn.x.shape[1:] == (8, 8, channels) and drawn.x.dtype == np.uint8
     assert drawn.num_classes == 10 and set(drawn.y) == set(range(10))
-    assert drawn.name == f"stand-in for {dataset}"
+    assert drawn.name == f"stand-in for {study.name}"
 
 
 @pytest.mark.parametrize(
@@ -75,9 +85,9 @@ def test_a_missing_data_set_stops_before_any_work(tmp_path, capsys):
 def test_data_of_a_folder_that_is_given(monkeypatch):
     asked = []
     monkeypatch.setattr(studies, "load_dataset", lambda config: asked.append(config.data_dir))
-    studies.check_data("cifar10", "small", "here")
-    studies.check_data("cifar10", "toy", "here")
-    studies.check_data("graphs", "paper", "here")
+    studies.check_data(CIFAR10, "small", "here")
+    studies.check_data(CIFAR10, "toy", "here")
+    studies.check_data(GRAPHS, "paper", "here")
     assert asked == ["here"]
 
 
@@ -116,7 +126,7 @@ def test_all_figures_at_size_toy(tmp_path, capsys):
     commands.main(["figure", "all", "--out", str(tmp_path)])
     out = capsys.readouterr().out
     assert "size toy: numbers mean nothing" in out and "claims of Section IV-B" in out
-    for name, drawing in FIGURES.items():
+    for name, figure in FIGURES.items():
         picture = tmp_path / "toy" / f"{name}.png"
         with Image.open(picture) as image:
             assert 0 < (np.asarray(image.convert("L")) < 128).mean() < 0.5
@@ -125,4 +135,4 @@ def test_all_figures_at_size_toy(tmp_path, capsys):
         numbers = json.loads(picture.with_suffix(".json").read_text())
         assert numbers["size"] == "toy" and numbers["seeds"] == [0, 1]
         # Eight of them are the paper's, and each claims something.
-        assert bool(numbers["claims"]) == name.startswith("2"), drawing.title
+        assert bool(numbers["claims"]) == name.startswith("2"), figure.title

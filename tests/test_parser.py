@@ -128,7 +128,7 @@ def test_choices_are_named(capsys):
     assert "--scheme fedavg|fedprox|fedsgd" in text
     assert "Any of none, uniform, rl, nearest, best_response, pooled." in text
     text = " ".join(printed(capsys, "figure", "--help").split())
-    assert "usage: d2djax figure NAMES [OPTIONS]" in text and "2a to 2h; regret" in text and "[[" not in text
+    assert "usage: d2djax figure NAMES [OPTIONS]" in text and "2a to 2h, the paper's" in text and "[[" not in text
     assert "fashion_mnist|cifar10" in printed(capsys, "download", "--help")
 
 
@@ -187,7 +187,7 @@ def test_none_in_every_spelling(file, none):
         ("run --reference-weights 1 2", "--reference-weights: expected 4 arguments"),
         ("run --seeds 1,b", "--seeds must be a whole number; got 'b'"),
         ("run --seeds 1,2 --first-seed 4", "--first-seed goes with a number of runs"),
-        ("figure", "the following arguments are required: NAME"),
+        ("report", "the following arguments are required: PATH"),
         ("download mnist", "name must be one of fashion_mnist, cifar10; got 'mnist'"),
         ("train", "invalid choice: 'train'"),
         ("", "the following arguments are required: COMMAND"),
@@ -195,6 +195,12 @@ def test_none_in_every_spelling(file, none):
 )  # fmt: skip
 def test_one_line_for_what_is_wrong(words, message):
     assert message in refused(*words.split())
+
+
+@pytest.mark.parametrize("words", ["2a 2b --seeds 3", "--seeds 3 2a 2b", "--seeds 3"])
+def test_names_of_figures_may_stand_behind_options_or_be_left_out(words):
+    command, _ = parse("figure", *words.split())
+    assert command.seeds == 3 and command.names == (("2a", "2b") if "2a" in words else ())
 
 
 LONG = ["9" * 100_000, "x" * 100_000, "-" * 100_000, "٣" * 9999]

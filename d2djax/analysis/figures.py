@@ -13,6 +13,7 @@ from d2djax.analysis.claims import Claim
 from d2djax.analysis.plots import accuracy_curves
 from d2djax.analysis.readout import numbers_of
 from d2djax.analysis.statistics import data_of
+from d2djax.analysis.studies import CIFAR10, COMPARED, FASHION_MNIST, GRAPHS, RADIOML, Study
 from d2djax.storage import files
 
 if TYPE_CHECKING:
@@ -21,38 +22,111 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Drawing:
-    """One figure.
+class FigureOf:
+    """One figure: what it is drawn from, and by what.
 
     Attributes:
         title: what it shows.
-        studies: keys of `studies.STUDIES`.
+        studies: the sweeps that it is drawn from; studies of different content have different names.
         draw: makes the picture from the results of each study.
         claims: makes the claims from the results of one study.
     """
 
     title: str
-    studies: tuple[str, ...]
+    studies: tuple[Study, ...]
     draw: Callable[..., Figure]
     claims: Callable[[xarray.Dataset], list[Claim]] = lambda results: []
 
 
-FIGURES: dict[str, Drawing] = {
-    "2a": Drawing("RadioML: accuracy while training", ("radioml",), accuracy_curves, claims.learning),
-    "2b": Drawing("CIFAR-10: accuracy while training", ("cifar10",), accuracy_curves, claims.learning),
-    "2c": Drawing("Fashion-MNIST: accuracy while training", ("fashion_mnist",), accuracy_curves, claims.learning),
-    "2d": Drawing("FedProx and FedSGD", ("schemes",), drawings.schemes, claims.learning),
-    "2e": Drawing("Stragglers", ("stragglers",), drawings.stragglers, claims.stragglers),
-    "2f": Drawing("Energy to a benchmark", ("radioml", "cifar10", "fashion_mnist"), drawings.energy, claims.energy),
-    "2g": Drawing("Reliability of the links", ("graphs",), drawings.reliability, claims.reliability),
-    "2h": Drawing("Aggregation interval", ("intervals",), drawings.intervals, claims.intervals),
-    "regret": Drawing("Regret against the best response", ("graphs",), drawings.regret),
-    "degrees": Drawing("Degrees and clusters of the graphs", ("graphs",), drawings.degrees),
-    "weights": Drawing("Terms of the reward against its weights", ("weights",), drawings.weights),
-    "exploration": Drawing(
-        "Temperature and the value of untried links", ("graphs", "exploration"), drawings.exploration
+# A figure is one entry here, and a function that draws it. The command line takes its names from here.
+FIGURES: dict[str, FigureOf] = {
+    "2a": FigureOf("RadioML: accuracy while training", (RADIOML,), accuracy_curves, claims.learning),
+    "2b": FigureOf("CIFAR-10: accuracy while training", (CIFAR10,), accuracy_curves, claims.learning),
+    "2c": FigureOf("Fashion-MNIST: accuracy while training", (FASHION_MNIST,), accuracy_curves, claims.learning),
+    "2d": FigureOf(
+        "FedProx and FedSGD",
+        (Study("schemes", {"dataset": "fashion_mnist", "policies": COMPARED}, {"scheme": ("fedprox", "fedsgd")}),),
+        drawings.schemes,
+        claims.learning,
     ),
-    "devices": Drawing("Number of devices", ("devices",), drawings.devices),
+    "2e": FigureOf(
+        "Stragglers",
+        (
+            Study(
+                "stragglers",
+                {"dataset": "fashion_mnist", "policies": COMPARED},
+                {"num_stragglers": (0, 5, 10, 15)},
+                toy_axes={"num_stragglers": (0, 4)},
+            ),
+        ),
+        drawings.stragglers,
+        claims.stragglers,
+    ),
+    "2f": FigureOf("Energy to a benchmark", (RADIOML, CIFAR10, FASHION_MNIST), drawings.energy, claims.energy),
+    "2g": FigureOf("Reliability of the links", (GRAPHS,), drawings.reliability, claims.reliability),
+    "2h": FigureOf(
+        "Aggregation interval",
+        (
+            Study(
+                "intervals",
+                {"dataset": "fashion_mnist", "policies": COMPARED},
+                {"aggregation_interval": (10, 25, 50, 100, 250)},
+                toy_axes={"aggregation_interval": (5, 10)},
+            ),
+        ),
+        drawings.intervals,
+        claims.intervals,
+    ),
+    "regret": FigureOf("Regret against the best response", (GRAPHS,), drawings.regret),
+    "degrees": FigureOf("Degrees and clusters of the graphs", (GRAPHS,), drawings.degrees),
+    "weights": FigureOf(
+        "Terms of the reward against its weights",
+        (
+            Study(
+                "weights",
+                {"policies": ("rl",)},
+                {
+                    "gamma": (0.0, 0.25, 0.5, 1.0, 2.0),
+                    "alpha_outage": (0.5, 1.0, 2.0, 4.0, 8.0),
+                    "alpha_budget": (0.0, 0.001, 0.003, 0.01, 0.03),
+                },
+                trains=False,
+                toy_axes={"gamma": (0.0, 0.5), "alpha_outage": (0.5, 2.0), "alpha_budget": (0.0, 0.001)},
+            ),
+        ),
+        drawings.weights,
+    ),
+    "exploration": FigureOf(
+        "Temperature and the value of untried links",
+        (
+            GRAPHS,
+            Study(
+                "exploration",
+                {"policies": ("rl",)},
+                {
+                    "temperature": (0.1, 0.3, 1.0, 3.0, 10.0),
+                    "initial_value": (0.0, 4.0, 8.0, 12.0, 16.0, 20.0, 40.0),
+                },
+                trains=False,
+                toy_axes={"temperature": (0.3, 1.0), "initial_value": (0.0, 16.0)},
+            ),
+        ),
+        drawings.exploration,
+    ),
+    "devices": FigureOf(
+        "Number of devices",
+        (
+            Study(
+                "devices",
+                # No best response: a central search over 400 devices takes many times what all else does.
+                {"policies": ("uniform", "rl", "nearest"), "num_states": 3},
+                {"num_devices": (10, 25, 50, 100, 200, 400)},
+                trains=False,
+                toy_axes={"num_devices": (8, 12)},
+            ),
+        ),
+        drawings.devices,
+    ),
 }
 
 
@@ -100,25 +174,25 @@ def draw(
         DataError: a data set cannot be found or read; nothing has been computed then.
         ValueError: there are other results in the folder.
     """
-    needed = list(dict.fromkeys(study for name in check_names(names) for study in FIGURES[name].studies))
-    place = {study: folders.get(str(studies.STUDIES[study].settings.get("dataset"))) for study in needed}
-    for study in needed:
-        studies.check_data(study, size, place[study])
+    needed = {study.name: study for name in check_names(names) for study in FIGURES[name].studies}
+    place = {name: folders.get(str(study.settings.get("dataset"))) for name, study in needed.items()}
+    for name, study in needed.items():
+        studies.check_data(study, size, place[name])
     done: dict[str, xarray.Dataset] = {}
     for name in check_names(names):
-        drawing, picture = FIGURES[name], Path(out) / size / f"{name}.png"
-        for study in drawing.studies:
-            if study not in done:
-                done[study] = studies.compute(
-                    study, size, out, seeds=seeds, data_dir=place[study], progress=progress
+        figure, picture = FIGURES[name], Path(out) / size / f"{name}.png"
+        for study in figure.studies:
+            if study.name not in done:
+                done[study.name] = studies.compute(
+                    study, size, out, seeds=seeds, data_dir=place[study.name], progress=progress
                 )
-        results = [done[study] for study in drawing.studies]
-        found = [claim for one in results for claim in drawing.claims(one)]
-        drawn = noted(drawing.draw(*results), size, results)
+        results = [done[study.name] for study in figure.studies]
+        found = [claim for one in results for claim in figure.claims(one)]
+        drawn = noted(figure.draw(*results), size, results)
         _save(drawn, picture)
         files.write_text(picture.with_suffix(".csv"), numbers_of(drawn))
         seeds_used = [int(seed) for seed in results[-1]["run"].values]
-        numbers = {"title": drawing.title, "size": size, "seeds": seeds_used}
+        numbers = {"title": figure.title, "size": size, "seeds": seeds_used}
         numbers["claims"] = [asdict(one) for one in found]
         files.write_text(picture.with_suffix(".json"), json.dumps(numbers, indent=1) + "\n")
         yield picture, found

@@ -202,6 +202,9 @@ def figure_command(command: Figure) -> None:
     from d2djax.analysis import figures
     from d2djax.analysis.tables import claims_table
 
+    if not command.names:
+        show(*(f"{name:12} {one.title}" for name, one in figures.FIGURES.items()), "all          all of them")
+        return
     names = figures.check_names(command.names)
     if command.seeds < 0:
         raise ValueError(f"--seeds must be 0 or more; got {command.seeds}")

@@ -167,7 +167,7 @@ class Figure:
     """Compute and draw figures of the paper; goes on where it was stopped.
 
     Attributes:
-        names: 2a to 2h; regret, degrees, weights, exploration, devices; or all.
+        names: 2a to 2h, the paper's, or others, or all; without a name, the command lists what there is.
         size: toy (seconds, shows that all works), small (8 seeds, minutes to an hour) or paper (100 seeds, a GPU).
         seeds: Number of runs of each point; 0: as the size says.
         radioml: RML2016.10a_dict.pkl; by default the windows are made in process.
@@ -177,7 +177,7 @@ class Figure:
         require_gpu: Stop if JAX found no GPU or TPU.
     """
 
-    names: tuple[str, ...] = positional()
+    names: tuple[str, ...] = positional(default=())
     size: Literal["toy", "small", "paper"] = "toy"
     seeds: int = 0
     radioml: str = ""

@@ -121,7 +121,7 @@ def _add(group: Any, option: Option) -> None:
         words["metavar"] = _metavar(option)
     if option.metadata.get("positional"):
         if get_origin(option.hint) is tuple:
-            words["nargs"] = "+"
+            words["nargs"] = "+" if option.default is MISSING else "*"
         group.add_argument(option.name, **words)
         return
     words["default"] = argparse.SUPPRESS
