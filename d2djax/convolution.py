@@ -1,4 +1,4 @@
-"""Convolution and pooling of networks with weights of each device's own (Section IV-A), with the batch last.
+"""Convolution and pooling of models with weights of each device's own (Section IV-A), with the batch last.
 
 With a kernel of its own for every device, `nn.Conv` under `vmap` becomes a grouped convolution, which XLA runs
 slowly; a batched matrix product it runs fast. With the batch as the last axis, all that surrounds the product

@@ -13,7 +13,7 @@ from jax import Array
 from d2djax.models import Parameters, logits_of
 from d2djax.points import Points, inputs
 
-# Points that are evaluated together at most: what an image network keeps of more does not fit a cache.
+# Points that are evaluated together at most: what an image model keeps of more does not fit a cache.
 EVALUATION_BLOCK = 512
 
 
@@ -45,7 +45,7 @@ def evaluate(model: nn.Module, parameters: Parameters, points: Points, test: Arr
     """Measures a model on held-out points, in blocks that bound the memory.
 
     Args:
-        model: the network.
+        model: the model.
         parameters: its parameters.
         points: all points.
         test: [n] int32, numbers of the held-out points.

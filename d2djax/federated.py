@@ -157,7 +157,7 @@ def _proximal_loss(
 
 
 def _keys(task: Task, step: Array) -> Array | None:
-    """Key of what each device's network draws in a training step, [N]; none for a network that draws nothing."""
+    """Key of what each device's model draws in a training step, [N]; none for a model that draws nothing."""
     if not is_switched(task.recipe.model):
         return None
     device = jnp.arange(task.config.num_devices)
@@ -262,7 +262,7 @@ def train(key: Array, recipe: Recipe, points: Points, test: Array, holding: Hold
 
     Args:
         key: key of the run.
-        recipe: the network, from equal first parameters for every device and policy, and the optimisers.
+        recipe: the model, from equal first parameters for every device and policy, and the optimisers.
         points: all points.
         test: [n] int32, numbers of the held-out points.
         holding: who holds which points.

@@ -1,4 +1,4 @@
-"""Networks that the devices train (Section IV-A), in Flax, without batch normalisation."""
+"""Models that the devices train (Section IV-A), in Flax, without batch normalisation."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from d2djax.rng import draw_rounded_up, run_key
 
 Parameters = Any
 
-# Arguments by which a network is told to train, as Flax and its examples call them, and what they are then.
+# Arguments by which a model is told to train, as Flax and its examples call them, and what they are then.
 SWITCHES = {"train": True, "training": True, "deterministic": False}
-# More weights than a layer of the default network has: all its layers are drawn alike.
+# More weights than a layer of the default model has: all its layers are drawn alike.
 LEAST_DRAWN = 2**15
 
 
@@ -37,7 +37,7 @@ def _lecun_normal(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) 
 
 
 class MLP(nn.Module):
-    """A fully connected network: one hidden layer of 200 units; 784-200-10 on Fashion-MNIST.
+    """A fully connected model: one hidden layer of 200 units; 784-200-10 on Fashion-MNIST.
 
     Attributes:
         num_classes: `L`, outputs.
@@ -91,7 +91,7 @@ def _head(x: Array, num_hidden: int, num_classes: int) -> Array:
 
 
 class ImageCNN(nn.Module):
-    """A convolutional network for colour images: 3 x 3 convolutions of 32 and 64 channels, then 128 units.
+    """A convolutional model for colour images: 3 x 3 convolutions of 32 and 64 channels, then 128 units.
 
     Attributes:
         num_classes: `L`, outputs.
@@ -110,7 +110,7 @@ class ImageCNN(nn.Module):
 
 
 class RadioCNN(nn.Module):
-    """A light 1-D convolutional network for radio windows [2, 128].
+    """A light 1-D convolutional model for radio windows [2, 128].
 
     Attributes:
         num_classes: `L`, outputs.
@@ -128,7 +128,7 @@ class RadioCNN(nn.Module):
 
 
 class VTCNN2(nn.Module):
-    """The network that was published with RML2016.10a, 2,830,427 parameters for 11 classes.
+    """The model that was published with RML2016.10a, 2,830,427 parameters for 11 classes.
 
     Attributes:
         num_classes: `L`, outputs.
@@ -154,27 +154,27 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 
 
 def make_model(config: Config) -> nn.Module:
-    """The network that a validated config names."""
+    """The model that a validated config names."""
     return MODELS[config.model](num_classes=config.num_classes)
 
 
 def _arguments(model: nn.Module) -> dict[str, inspect.Parameter]:
-    """The arguments of a network besides its inputs, by name."""
+    """The arguments of a model besides its inputs, by name."""
     return dict(list(inspect.signature(type(model).__call__).parameters.items())[2:])
 
 
 def is_switched(model: nn.Module) -> bool:
-    """Whether a network is told to train or to be evaluated: its `__call__` takes one of `SWITCHES`."""
+    """Whether a model is told to train or to be evaluated: its `__call__` takes one of `SWITCHES`."""
     return not SWITCHES.keys().isdisjoint(_arguments(model))
 
 
 def _mode(model: nn.Module, trains: bool) -> dict[str, Any]:
-    """The argument that tells a network to train, or not to; empty for one that has none."""
+    """The argument that tells a model to train, or not to; empty for one that has none."""
     return {name: SWITCHES[name] == trains for name in _arguments(model) if name in SWITCHES}
 
 
 def first_parameters(model: nn.Module, key: Array, x: Array) -> Parameters:
-    """First parameters of a network for inputs [B, ...]; nothing but they is drawn."""
+    """First parameters of a model for inputs [B, ...]; nothing but they is drawn."""
     return model.init(key, x, **_mode(model, trains=False))
 
 
@@ -182,19 +182,19 @@ def logits_of(model: nn.Module, parameters: Parameters, x: Array, key: Array | N
     """Logits [B, L] of a batch.
 
     Args:
-        model: the network.
+        model: the model.
         parameters: its parameters.
         x: [B, ...] float32.
-        key: of what a network that `is_switched` draws in training, such as dropout; none: evaluation.
+        key: of what a model that `is_switched` draws in training, such as dropout; none: evaluation.
     """
     if key is None:
         return jnp.asarray(model.apply(parameters, x, **_mode(model, trains=False)))
-    # Whatever name a network draws under, Flax takes this key where the name has none of its own.
+    # Whatever name a model draws under, Flax takes this key where the name has none of its own.
     return jnp.asarray(model.apply(parameters, x, rngs={"params": key}, **_mode(model, trains=True)))
 
 
 def _check_arguments(model: nn.Module) -> None:
-    """Checks that a network can be called with its inputs and a switch alone."""
+    """Checks that a model can be called with its inputs and a switch alone."""
     name, arguments = type(model).__name__, _arguments(model)
     switches = [one for one in arguments if one in SWITCHES]
     if len(switches) > 1:
@@ -210,11 +210,11 @@ def _check_arguments(model: nn.Module) -> None:
 
 
 class _UnfitError(ValueError):
-    """What a network is or does that training here cannot serve."""
+    """What a model is or does that training here cannot serve."""
 
 
 def _refuse_idle_dropout(next_call: Callable, args: tuple, options: dict[str, Any], context: Any) -> Any:
-    """Called by Flax for every layer of a network that trains: a dropout that does nothing there is a mistake."""
+    """Called by Flax for every layer of a model that trains: a dropout that does nothing there is a mistake."""
     layer = context.module
     rate = getattr(layer, "dropout_rate", getattr(layer, "rate", 0.0))
     given = args[1] if isinstance(layer, nn.Dropout) and len(args) > 1 else options.get("deterministic")
@@ -228,7 +228,7 @@ def _refuse_idle_dropout(next_call: Callable, args: tuple, options: dict[str, An
 
 
 def check_model(model: nn.Module, shape: tuple[int, ...], num_classes: int) -> None:
-    """Checks that a network takes points of a shape and gives one logit per class; compiles nothing.
+    """Checks that a model takes points of a shape and gives one logit per class; compiles nothing.
 
     Raises:
         ValueError: it does not, or it has a state besides its parameters (batch normalisation has), or it draws
@@ -256,7 +256,7 @@ def check_model(model: nn.Module, shape: tuple[int, ...], num_classes: int) -> N
         ) from None
     except Exception as error:
         if isinstance(model, tuple(MODELS.values())):  # type: ignore[arg-type]
-            help = 'give model="mlp", which takes all shapes, or a network of your own, recipe=Recipe(network)'
+            help = 'give model="mlp", which takes all shapes, or a model of your own, recipe=Recipe(model)'
         else:
             help = cut(f"{type(error).__name__}: {error}", 100)
         raise ValueError(f"model {name} cannot take points of shape {tuple(shape)}: {help}") from error
@@ -268,7 +268,7 @@ def check_model(model: nn.Module, shape: tuple[int, ...], num_classes: int) -> N
 
 
 def count_parameters(model: nn.Module, shape: tuple[int, ...]) -> int:
-    """Numbers that a device sends to the server for one aggregation, of a network for points of a shape."""
+    """Numbers that a device sends to the server for one aggregation, of a model for points of a shape."""
     x = jax.ShapeDtypeStruct((1, *shape), jnp.float32)
     found = jax.eval_shape(partial(first_parameters, model), run_key(0), x)
     return sum(leaf.size for leaf in jax.tree.leaves(found))

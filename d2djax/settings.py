@@ -97,7 +97,7 @@ class Config:
         circuit_power: Power `P_c` that a transmitter's circuits take besides, W.
         receive_power: Power `P_rx` that a receiver takes, W.
         d2s_distance_ratio: Distance to the server, in mean distances between two devices.
-        model: Network that is trained; auto: that of the data set. Static.
+        model: Model that is trained; auto: that of the data set. Static.
         scheme: What is aggregated: models (fedavg), models held near the global one (fedprox), or gradients at
             every step (fedsgd). Static.
         num_steps: Number of local training steps `T`. Static.

@@ -285,7 +285,7 @@ def exchange_and_train(
         move: what moves, for this policy.
         config: a validated config.
         points: all points of the data set.
-        recipe: network and optimisers.
+        recipe: model and optimisers.
         places: see `points.assign`.
 
     Returns:
@@ -301,7 +301,7 @@ def exchange_and_train(
 
 
 def with_model(recipe: Recipe | None, config: Config) -> Recipe:
-    """A recipe with the network that the config names, unless it has one of its own or the config names none."""
+    """A recipe with the model that the config names, unless it has one of its own or the config names none."""
     recipe = Recipe() if recipe is None else recipe
     return (
         recipe if recipe.model is not None or config.model == "auto" else replace(recipe, model=make_model(config))

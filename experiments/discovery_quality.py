@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
-import tyro
 from rich.console import Console
 from rich.table import Table
 
@@ -25,19 +25,6 @@ POLICIES = {
     "nearest": baselines.nearest,
     "uniform": baselines.uniform,
 }
-
-
-@dataclass(frozen=True)
-class Study:
-    """Quality of greedy graphs, mean over seeds and states.
-
-    Attributes:
-        seeds: Networks.
-        episodes: Episodes of discovery.
-    """
-
-    seeds: int = 8
-    episodes: int = 4000
 
 
 @jax.jit
@@ -63,8 +50,8 @@ def qualities(seeds, config):
     return jax.lax.map(one, seeds)
 
 
-def main(study: Study) -> None:
-    base = validate(Config(dataset="fashion_mnist", num_episodes=study.episodes))
+def main(num_seeds: int, num_episodes: int) -> None:
+    base = validate(Config(dataset="fashion_mnist", num_episodes=num_episodes))
     # Numbers in every field, so that one compiled program serves all settings.
     optimistic = initial_value(base, base.num_classes)
     base = replace(base, initial_value=optimistic, score_fraction=1.0 - base.max_outage)
@@ -73,11 +60,11 @@ def main(study: Study) -> None:
         "initial_value=0 (literal)": replace(base, initial_value=0.0),
         "score_fraction=1 (literal)": replace(base, score_fraction=1.0),
     }
-    table = Table(title=f"{study.seeds} seeds, {study.episodes} episodes, N=25, S=10")
+    table = Table(title=f"{num_seeds} seeds, {num_episodes} episodes, N=25, S=10")
     for heading in ("setting", "policy", "reward", "of best response", "worst seed", "devices with L-hat classes"):
         table.add_column(heading)
     for name, config in settings.items():
-        found = qualities(jnp.arange(study.seeds), config)
+        found = qualities(jnp.arange(num_seeds), config)
         best = found["best_response"][0]
         for policy, (reward, share) in found.items():
             ratio = reward / best
@@ -88,4 +75,11 @@ def main(study: Study) -> None:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Study))
+    parser = ArgumentParser(
+        description="Quality of greedy graphs, mean over seeds and states.",
+        formatter_class=ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--seeds", type=int, default=8, help="networks")
+    parser.add_argument("--episodes", type=int, default=4000, help="episodes of discovery")
+    given = parser.parse_args()
+    main(given.seeds, given.episodes)

@@ -7,10 +7,9 @@ It asks how much trust the learned graph needs to gain over the nearest transmit
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser
 from pathlib import Path
 
-import tyro
 from matplotlib.figure import Figure
 
 import d2djax
@@ -22,25 +21,12 @@ CONFIG = d2djax.Config(num_devices=12, num_states=3, num_episodes=1000, policies
 AXES = {"trust_probability": [0.25, 0.5, 0.75, 1.0]}
 
 
-@dataclass(frozen=True)
-class Options:
-    """Computes and draws the figure.
-
-    Attributes:
-        seeds: Networks at each point; the same ones at all points and for all policies.
-        out: Folder of the results and the picture.
-    """
-
-    seeds: int = 8
-    out: Path = Path("figures/trust")
-
-
-def main(options: Options) -> None:
+def main(num_seeds: int, out: Path) -> None:
     # 3. The runs. Interrupt them at any time: the same command resumes, and reads what is done already. With
     # `training=False` a run ends with its graphs; leave that out for accuracies and energies.
     d2djax.use_all_cores()
     d2djax.use_compilation_cache()
-    results = d2djax.sweep(CONFIG, AXES, options.seeds, options.out, training=False)
+    results = d2djax.sweep(CONFIG, AXES, num_seeds, out, training=False)
 
     # 4. One number for each point, run and policy. The README lists all variables; `counted` leaves out runs that
     # diverged. Rewards by the reference weights can be compared between points of any weights.
@@ -51,8 +37,8 @@ def main(options: Options) -> None:
     axes = figure.subplots()
     looks.policy_lines(axes, reward, "trust_probability", marker="o")
     axes.set(xlabel="probability that a device trusts another with a class", ylabel="mean total reward")
-    axes.legend(title=looks.told(options.seeds))
-    picture = options.out / "trust.png"
+    axes.legend(title=looks.told(num_seeds))
+    picture = out / "trust.png"
     figure.savefig(picture, dpi=200)
     # What it shows, as numbers for other programs.
     picture.with_suffix(".csv").write_text(readout.numbers_of(figure))
@@ -68,4 +54,12 @@ def main(options: Options) -> None:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Options))
+    parser = ArgumentParser(
+        description="Computes and draws the figure.", formatter_class=ArgumentDefaultsHelpFormatter
+    )
+    text = "networks at each point; the same ones at all points and for all policies"
+    parser.add_argument("--seeds", type=int, default=8, help=text)
+    text = "folder of the results and the picture"
+    parser.add_argument("--out", type=Path, default=Path("figures/trust"), help=text)
+    given = parser.parse_args()
+    main(given.seeds, given.out)

@@ -99,7 +99,7 @@ def test_the_template_of_a_figure_draws_its_own(monkeypatch, tmp_path, capsys):
     # The devices and the cache are those of all tests.
     for name in ("use_all_cores", "use_compilation_cache"):
         monkeypatch.setattr(template["d2djax"], name, lambda: None)
-    template["main"](template["Options"](seeds=2, out=tmp_path))
+    template["main"](2, tmp_path)
     with Image.open(tmp_path / "trust.png") as picture:
         assert picture.width > 500
     lines = (tmp_path / "trust.csv").read_text().splitlines()

@@ -236,7 +236,7 @@ def identify(
         configs: the validated config of each point; one without axes.
         seeds: of the runs.
         datasets: the data of the points, each once; of one that is only described, the bytes do not count.
-        recipe: network and optimisers.
+        recipe: code of one's own.
         functions: where the code begins that takes part.
         trains: the runs train.
         axes: values of each setting that differs between points.

@@ -69,7 +69,7 @@ class Setup:
         config: the validated config; of its numbers, those that differ between runs do not count.
         dataset: where the points come from; a description of it for runs that end with their graphs.
         points: all points; none for runs that end with their graphs.
-        recipe: the network and its optimisers; its model is none where none is named, for such runs.
+        recipe: all code that takes part; its model is none where none is named, for runs that do not train.
     """
 
     config: Config
@@ -144,7 +144,7 @@ def check_kinds(config: Config, data: Dataset | None, recipe: Recipe | None) -> 
     if not isinstance(data, (Dataset, NoneType)):
         raise ValueError(f"data must be a Dataset(x, y, class_names, name, source); got {shown(data)}")
     if not isinstance(recipe, (Recipe, NoneType)):
-        raise ValueError(f"recipe must be a Recipe, such as Recipe(network); got {shown(recipe)}")
+        raise ValueError(f"recipe must be a Recipe, such as Recipe(model); got {shown(recipe)}")
 
 
 def fill_in(
@@ -158,13 +158,13 @@ def fill_in(
 ) -> Config:
     """The config with all that data of one's own say, after checking that what has no default is given.
 
-    The presets of a data set (points a device, network, step size) are those of Section IV-A. Data of one's own
+    The presets of a data set (points a device, model, step size) are those of Section IV-A. Data of one's own
     have none, unless they come from `load`; an optimiser of one's own has no step size, since those suit SGD.
 
     Args:
         config: not validated; none: the defaults.
         data: a data set of one's own; none: the one that the config names.
-        recipe: network and optimisers of one's own.
+        recipe: code of one's own.
         trains: whether the runs train.
         needs_model: the size of the model counts, also without training.
         axes: values of settings that each point has of its own.
@@ -561,8 +561,8 @@ def run(
         seeds: number of runs (seeds 0, 1, ...) or the seeds themselves.
         data: a data set of your own; none: the one that the config names. The settings that follow from a data set
             (points_per_device, model, learning_rate) must then be given, but for what `d2djax.load` gave.
-        recipe: policies, reward, model and optimisers of your own, whose step sizes must be given; none: those of
-            the paper, the model that the config names, and SGD.
+        recipe: code of your own: policies, reward, network, model, and optimisers, whose step sizes must be given;
+            none: those of the paper, the model that the config names, and SGD.
         training: false: the runs end with their graphs, and no points are read or made.
         progress: shows progress on standard error.
         width: runs at the same time on each device, which may change last bits; none: 1 on a CPU, on an accelerator

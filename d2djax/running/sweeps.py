@@ -68,7 +68,8 @@ def sweep(
         seeds: number of runs of each point (seeds 0, 1, ...) or the seeds themselves.
         out: folder of the results.
         data: a data set of your own; none: the one that the config names.
-        recipe: network and optimisers of your own; none: the network that the config names and SGD.
+        recipe: code of your own: model, optimisers, policies, reward, network; none: the model that the config
+            names, and SGD.
         training: false: the runs end with their graphs.
         shard: `(i, n)`: this process computes the i-th (from 1) of n parts of the chunks; processes that share the
             folder need nothing else of each other.

@@ -143,7 +143,7 @@ def search(
         batch: trials at the same time.
         sampler_seed: seed of the proposals.
         data: a data set of your own; none: the one that the config names.
-        recipe: network and optimisers of your own.
+        recipe: code of your own: model, optimisers, policies, reward, network.
         progress: shows progress on standard error.
         width: runs at the same time on each device, which may change last bits; none: chosen as in `d2djax.run`.
 
