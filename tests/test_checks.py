@@ -257,7 +257,7 @@ def call(tiny_config, tiny_dataset, tmp_path):
         ({"progress": "no"}, "progress must be True or False; got 'no'"),
         ({"config": {"gamma": 1}}, "config must be a Config"),
         ({"data": (np.ones((9, 2)), np.zeros(9))}, "data must be a Dataset"),
-        ({"recipe": Net()}, r"recipe must be a Recipe, such as Recipe\(network\); got Net\("),
+        ({"recipe": Net()}, r"recipe must be a Recipe, such as Recipe\(model\); got Net\("),
         ({"recipe": optax.sgd}, "recipe must be a Recipe"),
     ],
 )
