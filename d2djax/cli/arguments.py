@@ -76,6 +76,8 @@ def recipe_of(command: Run | Sweep | Search) -> Recipe | None:
     Raises:
         ValueError: one cannot be read, or these are two networks.
     """
+    if isinstance(command, Run) and command.number and not command.recipe:
+        raise ValueError(f"--number {command.number[0]}: a number of code of your own needs --recipe")
     if not command.recipe and not command.network:
         return None
     from d2djax.recipe import Recipe
@@ -85,11 +87,26 @@ def recipe_of(command: Run | Sweep | Search) -> Recipe | None:
     # Code that makes an array as it is read starts JAX, whose devices are then fixed.
     machine.use_all_cores()
     recipe = recipe_files.load_recipe(command.recipe) if command.recipe else Recipe()
+    if isinstance(command, Run):
+        recipe = _with_numbers(recipe, command.number)
     if not command.network:
         return recipe
     if recipe.network is not None:
         raise ValueError(f"--network {command.network}: the recipe has a network of its own; give one of them")
     return dataclasses.replace(recipe, network=load_network(command.network))
+
+
+def _with_numbers(recipe: Recipe, texts: Sequence[str]) -> Recipe:
+    """A recipe with the numbers that `--number ucb.width=1.5` gives."""
+    from d2djax.running.axes import recipe_at
+
+    values: dict[str, Any] = {}
+    for text in texts:
+        name, is_there, value = text.partition("=")
+        if not is_there or name.strip() in values:
+            raise ValueError(f"--number {text}: expected NAME=VALUE, such as ucb.width=1.5, once for each name")
+        values[name.strip()] = _value(value.strip())
+    return recipe_at(recipe, values) if values else recipe
 
 
 def _numbered_in(recipe: Recipe | None) -> dict[str, Any]:

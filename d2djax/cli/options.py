@@ -61,6 +61,7 @@ class Run:
         first_seed: Seed of the first run, where seeds is a number of runs; the others follow it.
         data: FILE.npz, points of your own: arrays x and y and, if they like, class_names and owner.
         recipe: FILE.py or FILE.py:NAME, code of your own: a d2djax.Recipe with policies, reward, model, optimisers.
+        number: ucb.width=1.5: a number of the recipe's policies or reward; give it once for each.
         network: FILE.npz, a network of your own: arrays gain, position, trust and counts, those that there are.
         out: Folder for results.zarr, config.toml, manifest.json and the figures.
         overwrite: Replace the results of an earlier run that are there.
@@ -72,6 +73,7 @@ class Run:
     first_seed: int = 0
     data: str = ""
     recipe: str = ""
+    number: tuple[str, ...] = field(default=(), metadata={"repeats": True})
     network: str = ""
     out: Path = Path("results")
     overwrite: bool = False

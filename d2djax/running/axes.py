@@ -17,6 +17,7 @@ from d2djax.checks import check_count, cut, is_number, shown
 from d2djax.config import Config
 from d2djax.parts import is_whole as numbers_are_whole
 from d2djax.parts import numbers_of, with_numbers
+from d2djax.recipe import Recipe
 from d2djax.validation import plain_number, validate
 
 Point = Mapping[str, Any]
@@ -285,6 +286,23 @@ def _number(name: str, own: Mapping[str, Any], value: Any) -> int | float:
     if np.ndim(before):
         raise ValueError(f"{name} is an array of shape {np.shape(before)}, which cannot be an axis")
     return plain_number(name, int if numbers_are_whole(before) else float, value)
+
+
+def recipe_at(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
+    """A recipe with other values for some numbers of its code, named as on an axis, such as `ucb.width`.
+
+    Raises:
+        ValueError: there is no such number, or a value is none of its kind.
+    """
+    own = recipe.numbered
+    for name in values:
+        if "." not in name:
+            raise ValueError(f"{name!r} must be a number of the recipe's code, such as ucb.width")
+        check_name(name, own)
+    numbers = {name: _number(name, own, value) for name, value in values.items()}
+    parts = {part: with_numbers(part, one, numbers) for part, one in own.items()}
+    reward = parts.pop("reward", recipe.reward)
+    return replace(recipe, policies={**recipe.policies, **parts}, reward=reward)
 
 
 def _at_point(config: Config, own: Mapping[str, Any], point: Point) -> _Checked:

@@ -158,11 +158,6 @@ def read(path: str) -> tuple[dict[str, Any], list[str]]:
     given = found.pop("given_in_python", [])
     if given:
         what = " and ".join(map(str, given)) if isinstance(given, list) else given
-        if isinstance(given, list) and all("." in str(one) for one in given):
-            raise ValueError(
-                f"{path}: {what}: numbers of code of one's own are no options; a sweep of one point, "
-                f"such as --axis {given[0]}=VALUE, repeats it, with the values in the file's first line"
-            )
         raise ValueError(f"{path}: {what} were given in Python; only d2djax.{found.get('command')}(...) repeats it")
     for name, value in found.items():
         if isinstance(value, dict):
@@ -185,6 +180,18 @@ def _is_own(recipe: Mapping[str, Any]) -> bool:
     is_plain = made.get("client", "optax.sgd").startswith("optax.") and made.get("client", ".sgd").endswith(".sgd")
     others = [name for part, name in made.items() if part != "client" and not name.startswith("d2djax.")]
     return bool(recipe.get("policies") or others or not is_plain or recipe.get("server"))
+
+
+def _numbers_in(recipe: Mapping[str, Any]) -> list[str]:
+    """Numbers of a manifest's policies and reward as `--number` takes them; the file alone may say others."""
+    parts = dict(recipe.get("policies") or {}) | {"reward": recipe.get("reward")}
+    numbers = {name: one.get("numbers") for name, one in parts.items() if isinstance(one, dict)}
+    return [
+        f"{name}.{number}={value!r}"
+        for name, own in numbers.items()
+        for number, value in (own or {}).items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+    ]
 
 
 def _of_manifest(path: str, data: dict[str, Any]) -> dict[str, Any]:
@@ -212,7 +219,7 @@ def _of_manifest(path: str, data: dict[str, Any]) -> dict[str, Any]:
     return (
         {"command": "run"}
         | ({"data": points} if points else {})
-        | ({"recipe": file} if file else {})
+        | ({"recipe": file, "number": _numbers_in(recipe)} if file else {})
         | ({"network": network_file} if network_file else {})
         | seed_options(seeds)
         | {k: v for k, v in config.items() if v is not None}

@@ -245,6 +245,9 @@ def _leave_best(
     named = "; ".join([named, *(f"{name} = {value!r}" for name, value in numbers.items())])
     comment = f"It is trial {best.number} of a search, the best one: {named}."
     own = repeat.seed_options(study.user_attrs["seeds"])
+    if recipe is not None and recipe.file:
+        own |= {"number": [f"{name}={value!r}" for name, value in numbers.items()]}
+        numbers = {}
     found = replace(config, **{name: value for name, value in best.params.items() if "." not in name})
     repeat.leave(
         folder,
