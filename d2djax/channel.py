@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from d2djax.checks import check_values, is_not_negative
+from d2djax.checks import check_shape, check_values, is_not_negative, shown
 from d2djax.config import Config
 from d2djax.rng import Stream, at, normal_numbers, uniform_integer, uniform_numbers
 
@@ -59,8 +62,33 @@ def path_power(distance: Array, config: Config) -> Array:
     return config.transmit_power * config.reference_gain * distance ** (-config.path_loss_exponent)
 
 
-def _still(key: Array, position: Array, config: Config) -> Array:
-    return jnp.broadcast_to(position, (config.num_states, *position.shape))
+@dataclass(frozen=True)
+class ChannelModel:
+    """What a channel state is: which power arrives in each state, and whether devices move between states.
+
+    A new model is a record in `MODELS` and a name in `settings.ChannelName`; a number of its own is a field of
+    `settings.Config`. All other files ask the record. Both functions are traced.
+
+    The energies of `power_mode="power_control"` come from `energy.controlled_power`, which inverts `path_power`. A
+    model in which the mean power depends on the distance in another way needs an inverse of its own there; without
+    one, only the energies of `power_mode="fixed"` are right.
+
+    Attributes:
+        power: `(key, places, config) -> W`: from [S, N, 2] float, metres, the places in each state, to [S, N, N]
+            float, W; row = receiver, column = transmitter. The diagonal is not read.
+        places: `(key, position, config) -> places`: from [N, 2] float, metres, the places in state 0, to [S, N, 2];
+            all stay in the field. None: the devices do not move.
+        settings: the settings that this model reads and that no other part of the simulator reads.
+    """
+
+    power: Callable[[Array, Array, Config], Array]
+    places: Callable[[Array, Array, Config], Array] | None = None
+    settings: frozenset[str] = frozenset()
+
+    @property
+    def moves(self) -> bool:
+        """Whether devices move from state to state: then neither their gains nor a network can be given."""
+        return self.places is not None
 
 
 def _walking(key: Array, position: Array, config: Config) -> Array:
@@ -70,22 +98,48 @@ def _walking(key: Array, position: Array, config: Config) -> Array:
     return _fold(position[None] + walk, config.field_size)
 
 
-def _shadowing(key: Array, num_devices: int, config: Config) -> Array:
-    """[S, N, N] gains: one reciprocal log-normal draw per state and pair of devices."""
+def _shadowed(key: Array, places: Array, config: Config) -> Array:
+    """The power of the path times one reciprocal log-normal draw per state and pair of devices."""
+    num_devices = places.shape[1]
     decibel = normal_numbers(at(key, Stream.CHANNEL), (config.num_states, num_devices, num_devices))
     device = jnp.arange(num_devices)
     first, last = jnp.minimum(device[:, None], device), jnp.maximum(device[:, None], device)
     # One draw of a pair, wherever it is needed; the sum of a triangle and its mirror image makes each twice.
     decibel = jnp.where(first == last, 0.0, decibel[:, first, last])
-    return 10.0 ** (config.shadowing_std * decibel / 10.0)
+    return path_power(distances(places), config) * 10.0 ** (config.shadowing_std * decibel / 10.0)
 
 
-def _no_shadowing(key: Array, num_devices: int, config: Config) -> Array:
-    return jnp.ones((config.num_states, 1, 1))
+def _unshadowed(key: Array, places: Array, config: Config) -> Array:
+    return path_power(distances(places), config)
 
 
-# Channel model: (places in each state, gains in each state).
-_MODELS = {"shadowing": (_still, _shadowing), "mobility": (_walking, _no_shadowing)}
+# By the names in `settings.ChannelName`.
+MODELS: dict[str, ChannelModel] = {
+    "shadowing": ChannelModel(_shadowed, settings=frozenset({"shadowing_std"})),
+    "mobility": ChannelModel(_unshadowed, _walking, settings=frozenset({"mobility_step"})),
+}
+
+
+def model_of(config: Config) -> ChannelModel:
+    """The channel model of a config, which need not be validated.
+
+    Raises:
+        ValueError: there is none of that name.
+    """
+    name = config.channel_model
+    if not isinstance(name, str) or name not in MODELS:
+        raise ValueError(f"channel_model must be one of {', '.join(MODELS)}; got {shown(name)}")
+    return MODELS[name]
+
+
+def model_settings() -> frozenset[str]:
+    """The settings that only channel models read, whichever model reads them."""
+    return frozenset[str]().union(*(model.settings for model in MODELS.values()))
+
+
+def unread_settings(config: Config) -> frozenset[str]:
+    """The settings that only channel models other than the config's read."""
+    return model_settings() - model_of(config).settings
 
 
 def places(key: Array, position: Array, config: Config) -> Array:
@@ -99,22 +153,30 @@ def places(key: Array, position: Array, config: Config) -> Array:
     Returns:
         [S, N, 2] float32, metres.
     """
-    return _MODELS[config.channel_model][0](key, position, config)
+    model, shape = model_of(config), (config.num_states, *position.shape)
+    if model.places is None:
+        return jnp.broadcast_to(position, shape)
+    found = model.places(key, position, config)
+    check_shape(f"places of channel_model {config.channel_model}", found, shape, "[S, N, 2]")
+    return found
 
 
 def received_power(key: Array, position: Array, config: Config) -> Array:
-    """Power at each receiver from each transmitter in every channel state, reciprocal.
+    """Power at each receiver from each transmitter in every channel state; both models here are reciprocal.
 
     Args:
         key: key of the run.
         position: [N, 2] float, metres, the places in state 0.
-        config: `channel_model` picks shadowing draws or snapshots of moving devices.
+        config: `channel_model` and what its model reads.
 
     Returns:
         `W`, [S, N, N] float32, W; row = receiver, column = transmitter.
     """
-    gain = _MODELS[config.channel_model][1](key, position.shape[0], config)
-    return path_power(distances(places(key, position, config)), config) * gain
+    found = model_of(config).power(key, places(key, position, config), config)
+    num_devices = position.shape[0]
+    shape = (config.num_states, num_devices, num_devices)
+    check_shape(f"power of channel_model {config.channel_model}", found, shape, "[S, N, N]")
+    return found
 
 
 def outage_probability(rss: Array, rate: Array | float, noise_power: Array | float) -> Array:

@@ -31,6 +31,9 @@ def controlled_power(
 ) -> Array:
     """Power that keeps the outage at `eps` over a distance: `(2^r - 1) sigma^2 d^a / (beta0 (-ln(1 - eps)))`.
 
+    This inverts `channel.path_power`, the mean power of the channel models that the package has. A channel model
+    with another law of distance needs an inverse of its own here.
+
     Args:
         distance: `d`, [...] float, metres.
         rate: `r`, bit/s/Hz.

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from d2djax.channel import outage_probability, path_power, place, received_power
+from d2djax.channel import MODELS, model_of, outage_probability, path_power, place, received_power
 from d2djax.checks import check_in_order, check_shape, check_values, is_not_negative, is_share, is_traced, shown
 from d2djax.clustering import reliable_clusters
 from d2djax.config import Config, complete
@@ -277,10 +277,10 @@ def check_still(config: Config, what: str) -> None:
     Raises:
         ValueError: they move.
     """
-    if config.channel_model == "mobility":
-        raise ValueError(
-            f"channel_model must be shadowing, as devices stand still where {what} is given; got mobility"
-        )
+    if model_of(config).moves:
+        still = " or ".join(name for name, model in MODELS.items() if not model.moves)
+        rule = f"{still}, as devices stand still where {what} is given"
+        raise ValueError(f"channel_model must be {rule}; got {config.channel_model}")
 
 
 def check_inside(config: Config, position: Any) -> None:
@@ -289,7 +289,7 @@ def check_inside(config: Config, position: Any) -> None:
     Raises:
         ValueError: one does not.
     """
-    if config.channel_model == "mobility" and not is_traced(config.field_size):
+    if model_of(config).moves and not is_traced(config.field_size):
         within = lambda values: (values >= 0) & (values <= config.field_size)  # noqa: E731
         check_values(
             "position", position, f"in [0, {config.field_size:g}], the field in which devices move", within

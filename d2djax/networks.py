@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from d2djax.channel import model_of, model_settings
 from d2djax.checks import check_values, cut, is_traced, shown
 from d2djax.config import GRAPH_NUMBERS, TRAINING_NUMBERS, Config, complete, numbers_of
 from d2djax.network import (
@@ -180,23 +181,23 @@ def _sizes(network: Own, config: Config) -> dict[str, tuple[int, str]]:
 
 def fixed_by(network: Own, config: Config) -> frozenset[str]:
     """Settings that change nothing where a network of one's own is used, so that they cannot be on an axis."""
+    of_channels = {"channel_model"} | model_settings()
     if isinstance(network, Network):
         # Of those that energies go by, too, half of what they do would be missing.
         made = set(numbers_of(Config())) - GRAPH_NUMBERS - TRAINING_NUMBERS
-        return frozenset(made | _OF_PLACES | _OF_CHANNELS | _OF_TRUST | _OF_COUNTS | {"num_devices", "num_states"})
+        return frozenset(made | _OF_PLACES | of_channels | _OF_TRUST | _OF_COUNTS | {"num_devices", "num_states"})
     if not isinstance(network, GivenNetwork):
         return frozenset()
     given, found = arrays_of(network), {"num_devices"}
-    found |= {"num_states"} | _OF_CHANNELS if "gain" in given else set()
+    found |= {"num_states"} | of_channels if "gain" in given else set()
     found |= _OF_PLACES if "position" in given else set()
     # Devices that move turn round at the borders of the field, wherever they began.
-    found |= {"field_size"} if "position" in given and config.channel_model != "mobility" else set()
+    found |= {"field_size"} if "position" in given and not model_of(config).moves else set()
     found |= _OF_TRUST if "trust" in given else set()
     return frozenset(found | (_OF_COUNTS if "counts" in given else set()))
 
 
 _OF_PLACES = {"num_hotspots", "hotspot_spread"}
-_OF_CHANNELS = {"channel_model", "shadowing_std", "mobility_step"}
 _OF_TRUST = {"trust_probability", "num_sensitive_classes", "sensitive_trust_probability"}
 _OF_COUNTS = {"partition", "classes_per_device", "concentration", "shards_per_device", "points_per_device"}
 

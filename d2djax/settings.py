@@ -18,6 +18,8 @@ def leaf(default: Any, rule: str = "") -> Any:
 
 # `own`: given as arrays, `run(config, data=...)`.
 DatasetName = Literal["radioml", "fashion_mnist", "cifar10", "own"]
+# The keys of `channel.MODELS`.
+ChannelName = Literal["shadowing", "mobility"]
 PolicyName = Literal["none", "uniform", "rl", "nearest", "best_response", "pooled"]
 
 
@@ -123,7 +125,7 @@ class Config:
     field_size: float = leaf(400.0, "in (0, 1e7]")
     num_hotspots: int = static(5, "at least 1")
     hotspot_spread: float = leaf(45.0, "0 or more")
-    channel_model: Literal["shadowing", "mobility"] = static("shadowing")
+    channel_model: ChannelName = static("shadowing")
     shadowing_std: float = leaf(4.0, "in [0, 50]")
     mobility_step: float = leaf(20.0, "0 or more")
     transmit_power: float = leaf(0.01, "in [1e-12, 1e6]")

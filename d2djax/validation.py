@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import jax
 import numpy as np
 
+from d2djax.channel import unread_settings
 from d2djax.checks import is_number, is_traced, shown
 from d2djax.config import Config, complete, numbers_of
 
@@ -140,7 +141,7 @@ def _rules_of_the_channel(config: Config) -> list[tuple[str, bool, str]]:
         ("hotspot_spread", config.hotspot_spread <= 1000 * config.field_size, by_field),
         (
             "mobility_step",
-            config.channel_model != "mobility" or config.mobility_step <= 1000 * config.field_size,
+            "mobility_step" in unread_settings(config) or config.mobility_step <= 1000 * config.field_size,
             by_field,
         ),
         (

@@ -1,4 +1,9 @@
+import json
+from dataclasses import fields, replace
+from typing import Literal, get_args, get_type_hints
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 import oracle
 import pytest
@@ -6,8 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import powers
 
-from d2djax import channel
+import d2djax
+from d2djax import GivenNetwork, channel, make_network, validation
 from d2djax.config import Config
+from d2djax.networks import fit, fixed_by
+from d2djax.settings import ChannelName
 
 outage_of = jax.jit(channel.outage_probability)
 
@@ -127,3 +135,93 @@ def test_works_outside_jit_and_in_jit_alike():
 def test_power_that_is_not_square_is_refused(shape):
     with pytest.raises(ValueError, match=r"rss must be \[\.\.\., N, N\]"):
         channel.outage_probability(np.ones(shape), 1.0, NOISE_POWER)
+
+
+# --- a model of one's own ---
+
+
+def line_of_sight(key, places, config):
+    """Free space below 60 m, and the path loss of the config beyond."""
+    distance = channel.distances(places)
+    free = config.transmit_power * config.reference_gain * distance**-2.0
+    return jnp.where(distance < 60.0, free, channel.path_power(distance, config))
+
+
+def mirrored(key, position, config):
+    """Every second state shows the devices at the other side of the field."""
+    is_other = jnp.arange(config.num_states)[:, None, None] % 2 == 1
+    return jnp.where(is_other, config.field_size - position, position)
+
+
+@pytest.fixture
+def add(monkeypatch):
+    """`add(name, model)` does what a new line of the table and its name in `settings.ChannelName` do."""
+
+    def one(name, model):
+        monkeypatch.setitem(channel.MODELS, name, model)
+        hints = get_type_hints(Config) | {"channel_model": Literal[tuple(channel.MODELS)]}
+        monkeypatch.setattr(validation, "_hints", lambda: hints)
+
+    return one
+
+
+def test_every_channel_model_has_a_name_and_settings_that_exist():
+    assert set(get_args(ChannelName)) == set(channel.MODELS)
+    assert channel.model_settings() <= {item.name for item in fields(Config)}
+    with pytest.raises(ValueError, match=r"^channel_model must be one of shadowing, mobility; got 'fog'$"):
+        channel.model_of(Config(channel_model="fog"))
+
+
+def test_a_line_of_the_table_adds_a_channel_model(add, tiny_config, tiny_dataset):
+    add("line_of_sight", channel.ChannelModel(line_of_sight))
+    config = replace(tiny_config, channel_model="line_of_sight", policies=("nearest",), hotspot_spread=60.0)
+    found = d2djax.run(config, 8, data=tiny_dataset, training=False, progress=False)
+    # Nothing reads the numbers of the other models, so they are no part of what the results are of.
+    kept = json.loads(found.attrs["manifest"])["config"]
+    assert kept["channel_model"] == "line_of_sight" and not {"shadowing_std", "mobility_step"} & set(kept)
+    near = []
+    for run in range(8):
+        one = found.isel(run=run).sel(policy="nearest")
+        position, device = one["position"].values.astype(float), np.arange(config.num_devices)
+        distance = np.maximum(np.linalg.norm(position[:, None] - position[None], axis=-1), 1.0)
+        loss = np.where(distance < 60, 1e-3 * distance**-2.0, 1e-3 * distance**-config.path_loss_exponent)
+        outage = 1 - np.exp(-config.noise_power / (config.transmit_power * loss))
+        for state in range(config.num_states):
+            links = one["links"].values[state]
+            used = links != device
+            near.extend(distance[device, links][used] < 60)
+            expected = outage[device, links][used].sum() / max(1, used.sum())
+            np.testing.assert_allclose(one["graph_outage"][state], expected, rtol=1e-4)
+    assert any(near) and not all(near)
+
+
+def test_a_model_that_stands_still_takes_gains_and_one_that_moves_does_not(add, tiny_config):
+    gain, position = np.full((3, 6, 6), 1e-9), np.full((6, 2), 500.0)
+    add("line_of_sight", channel.ChannelModel(line_of_sight))
+    add("mirrored", channel.ChannelModel(line_of_sight, mirrored))
+    still = replace(tiny_config, channel_model="line_of_sight")
+    moving = replace(tiny_config, channel_model="mirrored")
+    assert validation.validate(moving) == moving
+    parts = {"gain": gain, "position": position}
+    fit(still, GivenNetwork(**parts))
+    fit(still, GivenNetwork(position=position))
+    refusal = "channel_model must be shadowing or line_of_sight, as devices stand still where gain is given; "
+    for call in (lambda: fit(moving, GivenNetwork(gain=gain)), lambda: make_network(None, moving, gain=gain)):
+        with pytest.raises(ValueError, match=f"^{refusal}got mirrored$"):
+            call()
+    with pytest.raises(ValueError, match=r"^position must be in \[0, 400\], the field in which devices move"):
+        fit(moving, GivenNetwork(position=position))
+    # Where devices move, the field's borders count although the first places are given.
+    assert "field_size" in fixed_by(GivenNetwork(position=position), still)
+    assert "field_size" not in fixed_by(GivenNetwork(position=position), moving)
+
+
+def test_power_or_places_of_another_shape_are_refused(add):
+    config = Config(num_states=3, channel_model="wrong")
+    position = np.zeros((4, 2), np.float32)
+    add("wrong", channel.ChannelModel(lambda key, places, config: line_of_sight(key, places[:1], config)))
+    with pytest.raises(ValueError, match=r"^power of channel_model wrong must be \[S, N, N\] = \[3, 4, 4\]; got"):
+        channel.received_power(None, position, config)
+    add("wrong", channel.ChannelModel(line_of_sight, lambda key, position, config: position))
+    with pytest.raises(ValueError, match=r"^places of channel_model wrong must be \[S, N, 2\] = \[3, 4, 2\]; got"):
+        channel.received_power(None, position, config)

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from d2djax.channel import unread_settings
 from d2djax.config import Config
 from d2djax.models import first_parameters
 from d2djax.networks import arrays_of, unread
@@ -44,15 +45,14 @@ _TRAINING = frozenset(
         *("server_learning_rate", "proximal_weight", "straggler_draw", "min_snr", "test_fraction"),
     }
 )
-# Settings that only some runs read, and which; those that do not train read none of `_TRAINING`.
+# Settings that only some runs read, and which; those that do not train read none of `_TRAINING`. Those of channel
+# models are in `channel.MODELS`.
 _READ_IF: dict[str, Callable[[Config], bool]] = {
     "min_snr": lambda config: config.dataset == "radioml",
     "classes_per_device": lambda config: config.partition == "k_classes",
     "points_per_device": lambda config: config.partition != "own",
     "concentration": lambda config: config.partition == "dirichlet",
     "shards_per_device": lambda config: config.partition == "shards",
-    "mobility_step": lambda config: config.channel_model == "mobility",
-    "shadowing_std": lambda config: config.channel_model == "shadowing",
     "d2d_power": lambda config: config.power_mode == "fixed",
     "d2s_power": lambda config: config.power_mode == "fixed",
     "best_response_restarts": lambda config: "best_response" in config.policies,
@@ -70,6 +70,8 @@ def settings_of(configs: Sequence[Config], recipe: Any, trains: bool) -> dict[st
     """
     found = dataclasses.asdict(configs[0])
     read = {name for name in found if any(_READ_IF.get(name, lambda config: True)(config) for config in configs)}
+    by_model = {config.channel_model: config for config in configs}.values()
+    read -= frozenset.intersection(*map(unread_settings, by_model))
     if not trains:
         # What owners of points hold out is not among what they exchange.
         has_owners = any(config.partition == "own" for config in configs)
