@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any
 
 import jax
@@ -72,6 +73,20 @@ def numbers_of(part: Any) -> dict[str, Any]:
     places = jax.tree_util.tree_leaves_with_path(getattr(part, "__wrapped__", part))
     text = lambda key: str(getattr(key, "name", getattr(key, "key", getattr(key, "idx", key))))  # noqa: E731
     return {".".join(map(text, path)): leaf for path, leaf in places}
+
+
+def as_declared(part: Any) -> Any:
+    """A part whose fields of type `float` are no whole numbers: `UCB(2)` is `UCB(2.0)`, and so are its axes."""
+    if not has_numbers(part):
+        return part
+    own = {one.name: getattr(part, one.name) for one in dataclasses.fields(part) if one.init}
+    types = {one.name: one.type for one in dataclasses.fields(part)}
+    found = {name: as_declared(value) for name, value in own.items()}
+    for name, value in own.items():
+        if types[name] in (float, "float") and isinstance(value, Integral) and abs(int(value)) < 2**63:
+            found[name] = float(value)
+    changed = {name: value for name, value in found.items() if value is not own[name]}
+    return dataclasses.replace(part, **changed) if changed else part
 
 
 def is_whole(number: Any) -> bool:

@@ -17,7 +17,7 @@ from d2djax.checks import cut, shown
 from d2djax.models import Parameters, first_parameters
 from d2djax.networks import check_own as check_own_network
 from d2djax.networks import is_made
-from d2djax.parts import has_numbers
+from d2djax.parts import as_declared, has_numbers
 from d2djax.policies import check_own, learners_in
 from d2djax.reward import PAPER, PaperReward, check_reward
 from d2djax.rng import run_key
@@ -62,7 +62,7 @@ class Recipe:
     file: str | None = field(default=None, hash=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Checks the fields."""
+        """Checks the fields; numbers of code of one's own are of the kind that they are declared as."""
         if self.model is not None and not isinstance(self.model, nn.Module):
             raise ValueError(f"recipe.model must be a Flax module, such as Net(); got {shown(self.model)}")
         for name, make in (("client", self.client), ("server", self.server)):
@@ -71,6 +71,10 @@ class Recipe:
                     f"recipe.{name} must make an optimiser from a step size, such as optax.adam or "
                     f"lambda rate: optax.adam(rate, b1=0.8); got {shown(make)}"
                 )
+        # A frozen record can be changed in no other way, and nobody has seen it yet.
+        if isinstance(self.policies, Mapping):
+            object.__setattr__(self, "policies", {name: as_declared(one) for name, one in self.policies.items()})
+        object.__setattr__(self, "reward", as_declared(self.reward))
         check_own(self.policies)
         if "reward" in self.policies:
             raise ValueError(

@@ -304,7 +304,7 @@ def test_learning_curves_of_a_run_are_those_of_the_plain_loop(found, tiny_networ
 
 
 @pytest.fixture(scope="module")
-def swept(two, tmp_path_factory, options):
+def swept(found, two, tmp_path_factory, options):
     axes, out = {"ucb.width": [0.5, 1, 4], "gamma": [0.0, two.gamma]}, tmp_path_factory.mktemp("swept")
     before = programs.num_compiled()
     results = d2djax.sweep(two, axes, 2, out, recipe=RECIPE, **options)
@@ -499,3 +499,13 @@ def test_weights_that_are_none_show_in_the_results(two, options):
     found = d2djax.run(replace(two, policies=()), 1, recipe=recipe, **options)
     assert found["status"].values.tolist() == [[2, 0]]
     assert found["discovery_reward"].isnull().all()
+
+
+def test_a_whole_number_in_a_real_field_is_real():
+    recipe = d2djax.Recipe(policies={"ucb": UCB(2), "one": per_device(UCB(3)), "ring": ring})
+    assert recipe.numbered["ucb"] == UCB(2.0) and type(recipe.numbered["ucb"].width) is float
+    assert recipe.policies["ring"] is ring
+    drawn = d2djax.random_points({"ucb.width": d2djax.Uniform(0, 4)}, 5, 0, recipe.numbered)
+    assert any(point["ucb.width"] % 1 for point in drawn)
+    drawn = d2djax.random_points({"one.width": d2djax.Uniform(0, 4)}, 5, 0, recipe.numbered)
+    assert any(point["one.width"] % 1 for point in drawn)
