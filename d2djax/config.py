@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from d2djax.data import SOURCES
 from d2djax.settings import Config as Config
 from d2djax.settings import DatasetName as DatasetName
 from d2djax.settings import PolicyName as PolicyName
@@ -17,11 +18,7 @@ from d2djax.settings import PolicyName as PolicyName
 jax.tree_util.register_dataclass(Config)
 
 # What Section IV-A sets for each data set: classes, points a device, the model; and a step size that suits it.
-PRESETS: dict[str, dict[str, Any]] = {
-    "radioml": {"num_classes": 11, "points_per_device": 990, "model": "radio_cnn", "learning_rate": 0.2},
-    "fashion_mnist": {"num_classes": 10, "points_per_device": 1200, "model": "mlp", "learning_rate": 0.05},
-    "cifar10": {"num_classes": 10, "points_per_device": 1200, "model": "image_cnn", "learning_rate": 0.05},
-}
+PRESETS: dict[str, dict[str, Any]] = {name: source.preset for name, source in SOURCES.items()}
 
 
 def complete(config: Config, name: str | None = None) -> Config:

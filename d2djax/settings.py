@@ -16,8 +16,10 @@ def leaf(default: Any, rule: str = "") -> Any:
     return field(default=default, metadata={"rule": rule})
 
 
+# Names in `data.built_in`; those with official files that `download` fetches have a list of their own.
+DownloadName = Literal["fashion_mnist", "cifar10"]
 # `own`: given as arrays, `run(config, data=...)`.
-DatasetName = Literal["radioml", "fashion_mnist", "cifar10", "own"]
+DatasetName = Literal["radioml", DownloadName, "own"]
 # The keys of `channel.MODELS`.
 ChannelName = Literal["shadowing", "mobility"]
 PolicyName = Literal["none", "uniform", "rl", "nearest", "best_response", "pooled"]

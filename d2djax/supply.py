@@ -10,11 +10,9 @@ import numpy as np
 
 from d2djax.checks import shown
 from d2djax.config import Config
-from d2djax.data import Dataset, Description, describe, load
+from d2djax.data import SOURCES, Dataset, Description, describe, load
+from d2djax.data.source import Source
 from d2djax.partition import check_dealt, most_points_asked
-
-# Windows of a modulation and SNR with ten SNRs, what 25 devices with 990 points of 4 classes may ask for.
-FEWEST_WINDOWS = 404
 
 # --- what there is ---
 
@@ -196,36 +194,37 @@ def check_supply(
         raise ValueError(f"test_fraction={config.test_fraction} leaves a class without a held-out point")
 
 
-def windows_per_key(config: Config, asked: np.ndarray | None = None) -> int:
-    """Radio windows of each modulation and SNR: enough for the paper's setting, more if the devices ask for more.
+def options_of(config: Config, asked: np.ndarray | None = None) -> dict[str, Any]:
+    """What the data set that a config names is loaded with; `asked` as of `check_fits`."""
+    source = SOURCES[config.dataset]
+    found = all_options(source, config, asked)
+    return found if config.data_dir is None else {name: found[name] for name in source.settings}
 
-    A fixed number for all small settings keeps their held-out points the same. `asked` as of `check_fits`.
-    """
-    num_snrs = sum(snr >= config.min_snr for snr in range(-20, 20, 2))
+
+def all_options(source: Source, config: Config, asked: np.ndarray | None = None) -> dict[str, Any]:
+    """The settings that points of a data set depend on, and how many are made, where any are; see `check_fits`."""
+    found = {name: getattr(config, name) for name in source.settings}
+    if source.maker is None:
+        return found
     # One more than the share says: the held-out part is rounded.
     needed = (most_points_asked(config) if asked is None else asked.max()) / (1.0 - config.test_fraction) + 1.0
-    return max(FEWEST_WINDOWS * 10 // num_snrs, int(np.ceil(needed / num_snrs)))
+    return found | source.maker.amount(needed, **found)
 
 
 def load_dataset(config: Config, asked: np.ndarray | None = None) -> Dataset:
-    """Loads the data set that a validated config names; radio windows are made in the number that is needed.
+    """Loads the data set that a validated config names; of points made in process, as many as are needed.
 
     `asked` as of `check_fits`.
 
     Raises:
         DataError: the data set cannot be found or read.
     """
-    options: dict[str, Any] = {}
-    if config.dataset == "radioml":
-        options["min_snr"] = config.min_snr
-        if config.data_dir is None:
-            options["windows_per_key"] = windows_per_key(config, asked)
-    return load(config.dataset, config.data_dir, **options)
+    return load(config.dataset, config.data_dir, **options_of(config, asked))
 
 
 def what_is_read(config: Config, asked: np.ndarray | None = None) -> tuple[Any, ...]:
     """What is equal for configs that read the same data set; `asked` as of `check_fits`."""
-    return config.dataset, config.data_dir, config.min_snr, windows_per_key(config, asked)
+    return config.dataset, config.data_dir, options_of(config, asked)
 
 
 def described(config: Config) -> Description:

@@ -11,6 +11,7 @@ import socket
 import struct
 import tarfile
 from collections import OrderedDict
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -49,7 +50,8 @@ def offline_and_alone(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for name in ("D2DJAX_DATA", "TFDS_DATA_DIR"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(data, "_DEBIAN_FOLDER", tmp_path / "debian")
+    debian = replace(data.SOURCES["fashion_mnist"], places=(tmp_path / "debian",))
+    monkeypatch.setitem(data.SOURCES, "fashion_mnist", debian)
 
 
 def same(a, b):

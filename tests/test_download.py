@@ -9,14 +9,18 @@ import os
 import socket
 import tarfile
 import threading
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 
 from d2djax import data
-from d2djax.data import DataError, idx
+from d2djax.data import SOURCES, DataError, idx
+from d2djax.data.source import Download
+from d2djax.settings import DownloadName
 
 # Not `from d2djax.data import download`, which is the function.
 MODULE = importlib.import_module("d2djax.data.download")
@@ -77,12 +81,16 @@ def server(monkeypatch):
 
 def serve(server, monkeypatch, name, files):
     """Puts files on the server, and their addresses and hashes into the table; the names must be its own."""
-    assert files.keys() == MODULE._SOURCES[name][1].keys()
+    assert files.keys() == SOURCES[name].download.sha256.keys()
     server.files = files
     hashes = {file: hashlib.sha256(content).hexdigest() for file, content in files.items()}
     address = f"http://127.0.0.1:{server.server_port}/files"
-    monkeypatch.setitem(MODULE._SOURCES, name, (address, hashes))
+    serve_from(monkeypatch, name, address, hashes)
     return address
+
+
+def serve_from(monkeypatch, name, address, hashes):
+    monkeypatch.setitem(SOURCES, name, replace(SOURCES[name], download=Download(address, hashes)))
 
 
 def fails(data_dir, *words, name="cifar10"):
@@ -184,8 +192,7 @@ def test_unreachable(server, monkeypatch, tmp_path):
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{closed.getsockname()[1]}"
-    _, hashes = MODULE._SOURCES["cifar10"]
-    monkeypatch.setitem(MODULE._SOURCES, "cifar10", (address, hashes))
+    serve_from(monkeypatch, "cifar10", address, SOURCES["cifar10"].download.sha256)
     fails(tmp_path, address, tmp_path / "cifar10", ARCHIVE, "refused")
 
     def unknown(*_, **__):
@@ -251,6 +258,10 @@ def test_real_table_is_that_of_tensorflow_datasets():
     if package is None:
         pytest.skip("tensorflow-datasets is not installed")
     folder = Path(package.submodule_search_locations[0]) / "url_checksums"
-    for name, (address, files) in MODULE._SOURCES.items():
+    official = {source.name: source.download for source in SOURCES.values() if source.download}
+    assert tuple(official) == get_args(DownloadName)
+    for name, given in official.items():
         rows = [line.split("\t") for line in (folder / f"{name}.txt").read_text().splitlines()]
-        assert {row[0]: row[2] for row in rows} == {f"{address}/{file}": sha for file, sha in files.items()}
+        assert {row[0]: row[2] for row in rows} == {
+            f"{given.address}/{file}": one for file, one in given.sha256.items()
+        }

@@ -168,7 +168,7 @@ SNRS = range(-20, 20, 2)
 def check_windows(config):
     """The radio data made for a config have points enough for it."""
     num_snrs = sum(snr >= config.min_snr for snr in SNRS)
-    sizes = np.full(config.num_classes, num_snrs * supply.windows_per_key(config))
+    sizes = np.full(config.num_classes, num_snrs * supply.options_of(config)["windows_per_key"])
     supply.check_supply(sizes, ("name",) * config.num_classes, config)
 
 
@@ -203,5 +203,5 @@ def test_windows_made_suffice_when_the_least_snr_lies_between_two(min_snr):
 def test_windows_made_are_not_many_more_than_asked():
     config = validate(Config())
     asked = partition.most_points_asked(config)
-    made = len([snr for snr in SNRS if snr >= 0]) * supply.windows_per_key(config)
+    made = len([snr for snr in SNRS if snr >= 0]) * supply.options_of(config)["windows_per_key"]
     assert asked <= 0.8 * made + 1 <= asked + 12

@@ -24,6 +24,7 @@ from d2djax.analysis.looks import (
 )
 from d2djax.analysis.statistics import bounds_of, cost_to_end_of_none, data_of, setting
 from d2djax.config import Config
+from d2djax.data import SOURCES
 from d2djax.running.results import counted
 
 if TYPE_CHECKING:
@@ -87,7 +88,6 @@ def energy(*all_results: xarray.Dataset, ax: Any = None) -> Figure:
     D2D is the exchange with the messages of the discovery. Runs that never reach a share count with all of their
     training; the legend says how many they are at the largest share.
     """
-    names = {"radioml": "RadioML", "cifar10": "CIFAR-10", "fashion_mnist": "Fashion-MNIST"}
     figure, ((*columns,),) = panels(ax, 1, len(all_results), 7.2, 3.2)
     looks = looks_of(COMPARED)
     for axes, results in zip(columns, all_results, strict=True):
@@ -103,7 +103,7 @@ def energy(*all_results: xarray.Dataset, ax: Any = None) -> Figure:
             axes.bar(x, between, gid=f"{policy}, D2D", **(look | {"hatch": "////"}))
             axes.bar(x, needed - between, bottom=between, label=label, gid=f"{policy}, uploads", **look)
         data = data_of(results)
-        axes.set(title=names.get(data, data), xlabel="share of none's final accuracy")
+        axes.set(title=SOURCES[data].title if data in SOURCES else data, xlabel="share of none's final accuracy")
         axes.set_xticks(range(len(SHARES)), [f"{share:.0%}" for share in SHARES])
         axes.margins(y=0.7)
         # Wider than a panel, a legend in the layout would leave nothing of the panels.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from d2djax.analysis.statistics import WITHIN, axes_of
+from d2djax.data import SOURCES
 from d2djax.running.axes import NO_AXES
 from d2djax.running.identity import BESIDE, differences
 from d2djax.storage import layout
@@ -102,8 +103,10 @@ def _check_same(
 ) -> None:
     """Checks that nothing differs but seeds and axes."""
     first, besides = _common(about[0], about, fresh), ["axes", "seeds", "dimensions", "parts"]
-    if fresh and about[0].get("data", {}).get("name") == "radioml":
-        # How many windows are made, and of which signal to noise, follows from the settings.
+    source = SOURCES.get(about[0].get("data", {}).get("name"))
+    if fresh and source is not None and source.depends_on_settings:
+        # Which points are read, such as radio windows of which signal to noise, and how many, follows from the
+        # settings.
         besides += ["data.digest", "data.points"]
     if "model" in fresh:
         besides += ["recipe.model", "recipe.parameters"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from d2djax.config import Config, PolicyName, complete
-from d2djax.data import Dataset
+from d2djax.data import SOURCES, Dataset
 from d2djax.running.sweeps import sweep
 from d2djax.supply import load_dataset
 
@@ -99,10 +99,14 @@ def stand_in(config: Config, shape: tuple[int, ...] = (8, 8)) -> Dataset:
     config = complete(config)
     rng = np.random.default_rng(0)
     y = np.arange(120 * config.num_classes, dtype=np.int32) % config.num_classes
-    patterns = rng.normal(128, 30, (config.num_classes, *shape, 3 if config.dataset == "cifar10" else 1))
+    patterns = rng.normal(128, 30, (config.num_classes, *shape, SOURCES[config.dataset].shape[-1]))
     x = np.clip(patterns[y] + rng.normal(0, 45, (len(y), *patterns.shape[1:])), 0, 255).astype(np.uint8)
     names = tuple(f"class {number}" for number in range(config.num_classes))
     return Dataset(x, y, names, f"stand-in for {config.dataset}", "drawn in process")
+
+
+def _reads_files(study: Study, config: Config) -> bool:
+    return study.trains and SOURCES[config.dataset].maker is None
 
 
 def check_data(study: Study, size: Size, data_dir: str | None = None) -> None:
@@ -112,7 +116,7 @@ def check_data(study: Study, size: Size, data_dir: str | None = None) -> None:
         DataError: it cannot be found or read.
     """
     config, _ = settings_of(study, size)
-    if study.trains and config.dataset != "radioml" and size != "toy":
+    if _reads_files(study, config) and size != "toy":
         load_dataset(replace(complete(config), data_dir=data_dir))
 
 
@@ -144,7 +148,7 @@ def compute(
     """
     config, axes = settings_of(study, size)
     # A toy shall not ask for files.
-    data = stand_in(config) if study.trains and size == "toy" and config.dataset != "radioml" else None
+    data = stand_in(config) if _reads_files(study, config) and size == "toy" else None
     return sweep(
         replace(config, data_dir=data_dir) if data is None else complete(config),
         axes,

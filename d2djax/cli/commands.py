@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from rich.console import Console
 from rich.table import Table
@@ -19,6 +19,7 @@ from d2djax.cli.arguments import axes, data_of, file_text, ranges_of, recipe_of,
 from d2djax.cli.options import Download, Figure, Info, Report, Results, Run, Search, Sweep
 from d2djax.cli.parser import parse
 from d2djax.cli.terminal import show
+from d2djax.settings import DatasetName
 from d2djax.storage import files
 
 # What imports JAX is imported by the commands that need it: help and a refused option do not wait for it.
@@ -211,7 +212,7 @@ def figure_command(command: Figure) -> None:
     out = files.check_folder(command.out, "--out")
     written = [f"{command.size}/{name}{suffix}" for name in names for suffix in figures.SUFFIXES]
     files.check_own(out, "figures", written, "--out")
-    folders = {name: getattr(command, name) or None for name in ("radioml", "cifar10", "fashion_mnist")}
+    folders = {name: getattr(command, name, "") or None for name in get_args(DatasetName)}
     messages = _start(command.require_gpu)
     lines, found = [], []
     with _going_on(command.out):

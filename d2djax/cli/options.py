@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from d2djax.settings import Config
+from d2djax.settings import Config, DownloadName
 
 # The settings from one of these fields up to the next form a group of the help.
 SETTING_GROUPS = {
@@ -230,7 +230,7 @@ class Download:
         data_dir: Folder for the files, in which runs look for them by default.
     """
 
-    name: Literal["fashion_mnist", "cifar10"] = positional()
+    name: DownloadName = positional()
     data_dir: Path = Path("~/.cache/d2djax")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from d2djax.data import pickles
+from d2djax.data.source import Download, Source
 from d2djax.data.types import DataError, Dataset
 
 CLASS_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -171,3 +172,27 @@ def read(path: Path) -> Dataset:
         name="cifar10",
         source=str(path),
     )
+
+
+SOURCE = Source(
+    name="cifar10",
+    title="CIFAR-10",
+    class_names=CLASS_NAMES,
+    shape=IMAGE_SHAPE,
+    dtype=np.dtype(np.uint8),
+    points_per_device=1200,
+    model="image_cnn",
+    learning_rate=0.05,
+    find=find,
+    read=read,
+    how_to_get=(
+        "cifar-10-python.tar.gz or cifar-10-binary.tar.gz (www.cs.toronto.edu/~kriz/cifar.html), unpacked "
+        "or not, or cifar10.npz with the arrays x_train, y_train, x_test and y_test"
+    ),
+    is_in_tfds=True,
+    # The binary archive: no pickles, and the one of which the url_checksums of TensorFlow Datasets have the hash.
+    download=Download(
+        "https://www.cs.toronto.edu/~kriz",
+        {"cifar-10-binary.tar.gz": "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"},
+    ),
+)

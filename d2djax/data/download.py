@@ -12,26 +12,9 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from d2djax.data import idx, rml2016
+from d2djax.data.built_in import SOURCES
 from d2djax.data.types import DataError
 
-# Address of the folder, and sha256 of each file in it; both as in the url_checksums of TensorFlow Datasets.
-_SOURCES = {
-    "fashion_mnist": (
-        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
-        {
-            f"{idx.FILES[0]}.gz": "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
-            f"{idx.FILES[1]}.gz": "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
-            f"{idx.FILES[2]}.gz": "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
-            f"{idx.FILES[3]}.gz": "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
-        },
-    ),
-    # The binary archive: no pickles, and the one of which TensorFlow Datasets publishes the hash.
-    "cifar10": (
-        "https://www.cs.toronto.edu/~kriz",
-        {"cifar-10-binary.tar.gz": "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"},
-    ),
-}
 # Seconds to wait for a connection to one address, and for the next bytes.
 _TIMEOUTS = (10.0, 30.0)
 _CHUNK = 1 << 16
@@ -124,7 +107,7 @@ def download(name: str, data_dir: str | os.PathLike[str], *, progressbar: bool =
     its name only when it is whole and checked.
 
     Args:
-        name: "fashion_mnist" or "cifar10".
+        name: a built-in data set that has official files to fetch: "fashion_mnist" or "cifar10".
         data_dir: folder for data sets, made if it is missing.
         progressbar: show size, speed and time left on standard error; otherwise nothing is printed.
 
@@ -135,15 +118,14 @@ def download(name: str, data_dir: str | os.PathLike[str], *, progressbar: bool =
         DataError: the name is another; or a file could not be fetched, had another sha256 or could not be
             written. One line: address, what went wrong, and which files to put where by hand.
     """
+    source = SOURCES.get(name)
+    if source is None:
+        known = [one.name for one in SOURCES.values() if one.download]
+        raise DataError(f"expected a data set among {', '.join(known)}; got {name!r}")
     folder = Path(data_dir).expanduser() / name
-    if name == "radioml":
-        raise DataError(
-            f"radioml is made in process and needs no file; the published {rml2016.FILE} has to be fetched by hand "
-            f"from RML2016.10a.tar.bz2 (www.deepsig.ai/datasets) into {folder}"
-        )
-    if name not in _SOURCES:
-        raise DataError(f"expected a data set among {', '.join(_SOURCES)}; got {name!r}")
-    address, files = _SOURCES[name]
+    if source.download is None:
+        raise DataError(f"{name} {source.by_hand} into {folder}")
+    address, files = source.download.address, source.download.sha256
     outer = sys.exception()
     with _silence():
         for file, sha256 in files.items():

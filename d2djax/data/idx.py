@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from d2djax.data.source import Download, Source
 from d2djax.data.types import DataError, Dataset
 
 CLASS_NAMES = (
@@ -141,3 +142,35 @@ def read(folder: Path) -> Dataset:
         name="fashion_mnist",
         source=f"{folder} (IDX files)",
     )
+
+
+SOURCE = Source(
+    name="fashion_mnist",
+    title="Fashion-MNIST",
+    class_names=CLASS_NAMES,
+    shape=(*IMAGE_SHAPE, 1),
+    dtype=np.dtype(np.uint8),
+    points_per_device=1200,
+    model="mlp",
+    learning_rate=0.05,
+    find=find,
+    read=read,
+    how_to_get=(
+        "the four IDX files train-images-idx3-ubyte[.gz], train-labels-idx1-ubyte[.gz], "
+        "t10k-images-idx3-ubyte[.gz] and t10k-labels-idx1-ubyte[.gz] "
+        "(Debian: apt-get install dataset-fashion-mnist; else github.com/zalandoresearch/fashion-mnist)"
+    ),
+    is_in_tfds=True,
+    # Debian's.
+    places=(Path("/usr/share/datasets/fashion-mnist"),),
+    # Address and hashes as in the url_checksums of TensorFlow Datasets.
+    download=Download(
+        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
+        {
+            f"{FILES[0]}.gz": "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+            f"{FILES[1]}.gz": "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+            f"{FILES[2]}.gz": "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+            f"{FILES[3]}.gz": "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+        },
+    ),
+)

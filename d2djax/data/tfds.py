@@ -107,7 +107,7 @@ def _check_class_names(path: Path, class_names: tuple[str, ...]) -> None:
         raise DataError(f"{path}: expected the classes {', '.join(class_names)}; found others")
 
 
-def _decode(record: bytes, shape: tuple[int, int, int], num_classes: int, source: str) -> tuple[np.ndarray, int]:
+def _decode(record: bytes, shape: tuple[int, ...], num_classes: int, source: str) -> tuple[np.ndarray, int]:
     from PIL import Image
 
     size, mode = (shape[1], shape[0]), "L" if shape[2] == 1 else "RGB"
@@ -129,7 +129,7 @@ def _decode(record: bytes, shape: tuple[int, int, int], num_classes: int, source
         ) from error
 
 
-def read(folder: Path, name: str, shape: tuple[int, int, int], class_names: tuple[str, ...]) -> Dataset:
+def read(folder: Path, name: str, shape: tuple[int, ...], class_names: tuple[str, ...]) -> Dataset:
     """Reads a prepared image data set, training split before test split, in TFDS's order.
 
     Args:

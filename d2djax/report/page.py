@@ -41,7 +41,7 @@ def _facts(manifest: dict[str, Any]) -> list[list[str]]:
     """What sets these results apart: settings that are not the default ones, seeds, data, versions, machine."""
     config = manifest.get("config", {})
     # A manifest is JSON: tuples are lists there.
-    default = json.loads(json.dumps(asdict(complete(Config(dataset=config.get("dataset", "radioml"))))))
+    default = json.loads(json.dumps(asdict(complete(Config(dataset=config.get("dataset", Config.dataset))))))
     changed = [f"{name} = {_shown(value)}" for name, value in config.items() if value != default.get(name, value)]
     axes = [f"{name}: {len(values):,} values" for name, values in manifest.get("axes", {}).items()]
     seeds, merged = manifest.get("seeds", []), manifest.get("parts", [])

@@ -19,6 +19,7 @@ import numpy as np
 
 from d2djax.channel import unread_settings
 from d2djax.config import Config
+from d2djax.data import SOURCES
 from d2djax.models import first_parameters
 from d2djax.networks import arrays_of, unread
 from d2djax.parts import numbers_of, without_numbers
@@ -42,13 +43,12 @@ _HARMLESS_FLAGS = ("xla_force_host_platform_device_count", "xla_dump_", "xla_gpu
 _TRAINING = frozenset(
     {
         *("scheme", "num_steps", "aggregation_interval", "evaluate_every", "batch_size", "learning_rate"),
-        *("server_learning_rate", "proximal_weight", "straggler_draw", "min_snr", "test_fraction"),
+        *("server_learning_rate", "proximal_weight", "straggler_draw", "test_fraction"),
     }
 )
 # Settings that only some runs read, and which; those that do not train read none of `_TRAINING`. Those of channel
-# models are in `channel.MODELS`.
+# models are in `channel.MODELS`, those of points in `data.SOURCES`.
 _READ_IF: dict[str, Callable[[Config], bool]] = {
-    "min_snr": lambda config: config.dataset == "radioml",
     "classes_per_device": lambda config: config.partition == "k_classes",
     "points_per_device": lambda config: config.partition != "own",
     "concentration": lambda config: config.partition == "dirichlet",
@@ -72,6 +72,11 @@ def settings_of(configs: Sequence[Config], recipe: Any, trains: bool) -> dict[st
     read = {name for name in found if any(_READ_IF.get(name, lambda config: True)(config) for config in configs)}
     by_model = {config.channel_model: config for config in configs}.values()
     read -= frozenset.intersection(*map(unread_settings, by_model))
+    sources = [SOURCES[config.dataset] for config in configs if config.dataset in SOURCES]
+    # A setting that only the points of some data sets depend on counts where such points are used.
+    read -= {name for source in SOURCES.values() for name in source.settings} - {
+        name for source in sources if trains for name in source.settings
+    }
     if not trains:
         # What owners of points hold out is not among what they exchange.
         has_owners = any(config.partition == "own" for config in configs)

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from d2djax.config import Config
+from d2djax.data import SOURCES
 from d2djax.policies import BUILT_IN
 from d2djax.running.machine import accelerator_memory, available_memory
-from d2djax.supply import windows_per_key
+from d2djax.supply import options_of
 
 # Bytes of a number on a device.
 WORD = 4
@@ -86,10 +87,10 @@ def _of_training(config: Config, shape: Sequence[int], num_parameters: int, aske
         found.append(Need("the models of all devices", ("num_devices", "model"), WORD * devices * num_parameters))
     else:
         found.append(Need("the minibatches of all devices", ("num_devices", "batch_size"), point * batch * devices))
-    if config.dataset == "radioml" and config.data_dir is None:
-        snrs = sum(snr >= config.min_snr for snr in range(-20, 20, 2))
-        windows = windows_per_key(config, asked) * snrs * config.num_classes
-        found.append(Need("the radio windows", ("num_devices", "points_per_device"), point * windows))
+    source = SOURCES.get(config.dataset)
+    if source is not None and source.maker is not None and config.data_dir is None:
+        made = source.maker.points_per_class(**options_of(config, asked)) * config.num_classes
+        found.append(Need(source.maker.what, ("num_devices", "points_per_device"), point * made))
     return found
 
 

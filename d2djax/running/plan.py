@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from d2djax.config import Config, stack_configs
-from d2djax.data import Dataset
+from d2djax.data import SOURCES, Dataset
 from d2djax.parts import as_arrays
 from d2djax.recipe import Recipe
 from d2djax.running import machine, results
@@ -20,7 +20,7 @@ from d2djax.running.axes import Axes, Point, by_program, lay_out, values_of
 from d2djax.running.identity import digest, identify
 from d2djax.running.runs import TAKES_PART, Setup, check_seeds, compute, fill_in, result_shapes, set_up, stack
 from d2djax.storage import layout
-from d2djax.supply import windows_per_key
+from d2djax.supply import all_options
 
 
 @dataclass(frozen=True)
@@ -166,11 +166,9 @@ def manifest_of(plan: SweepPlan) -> dict[str, Any]:
 
 
 def _what_is_read(setup: Setup) -> str:
-    """What tells the data sets of the points of a sweep apart: what is read of radio windows."""
-    config = setup.config
-    if setup.dataset.name != "radioml":
-        return "all"
-    return f"from {config.min_snr} dB, {windows_per_key(config, setup.asked)} of a key"
+    """What tells the data sets of the points of a sweep apart: what is read or made of a built-in one."""
+    source = SOURCES.get(setup.dataset.name)
+    return "all" if source is None else source.told(all_options(source, setup.config, setup.asked))
 
 
 def lay_out_store(plan: SweepPlan, manifest: dict[str, Any], shards: int = 1) -> layout.Layout:

@@ -17,14 +17,13 @@ from d2djax import networks
 from d2djax.checks import check_count, check_flag, is_whole, shown
 from d2djax.config import (
     GRAPH_NUMBERS,
-    PRESETS,
     TRAINING_NUMBERS,
     Config,
     complete,
     numbers_of,
     stack_configs,
 )
-from d2djax.data import Dataset, Description, describe
+from d2djax.data import SOURCES, Dataset, Description, describe
 from d2djax.episode import try_reward
 from d2djax.federated import Learning
 from d2djax.models import check_model, count_parameters
@@ -180,7 +179,7 @@ def fill_in(
     network = None if recipe is None else recipe.network
     config = with_data(config, data, asked_of(network), axes)
     needed, own = [], ["data"] * (data is not None)
-    if data is not None and data.name not in PRESETS:
+    if data is not None and data.name not in SOURCES:
         has_model = recipe is not None and recipe.model is not None
         needed += ["points_per_device"] * (data.owner is None and asked_of(network) is None)
         needed += ["model"] * (not has_model and (trains or needs_model))
