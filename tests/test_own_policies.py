@@ -137,6 +137,12 @@ def by_size(self, key, memory, state):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
+class WholeUCB(UCB):
+    width: int = 2
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
 class Fixed(Mean):
     """A policy one of whose numbers is no leaf."""
 
@@ -393,7 +399,7 @@ def test_numbers_of_own_policies_are_sought(two, tmp_path, options):
         ({"mine": dataclass(frozen=True)(type("Bare", (UCB,), {}))()}, "@jax.tree_util.register_dataclass"),
         ({"mine": UCB("wide")}, "must be made of numbers and arrays; got 'wide'"),
         ({"mine": UCB(jax.random.key(0))}, "must be made of numbers and arrays; got "),
-        ({"mine": UCB(2**31)}, "policies['mine'].width must be a whole number below 2**31; got 2147483648"),
+        ({"mine": WholeUCB(2**31)}, "policies['mine'].width must be a whole number below 2**31; got 2147483648"),
         ({"mine": UCB(1e300)}, "policies['mine'].width must be a number that single precision holds; got 1e+300"),
         ({"mine": UCB(float("nan"))}, "policies['mine'].width must be a finite number; got nan"),
         ({"mine": UCB(np.array([1, 2**40]))}, "width must be numbers of 32 bits; got 1099511627776 at [1]"),
@@ -502,7 +508,8 @@ def test_weights_that_are_none_show_in_the_results(two, options):
 
 
 def test_a_whole_number_in_a_real_field_is_real():
-    recipe = d2djax.Recipe(policies={"ucb": UCB(2), "one": per_device(UCB(3)), "ring": ring})
+    recipe = d2djax.Recipe(policies={"ucb": UCB(2), "one": per_device(UCB(3)), "ring": ring, "whole": WholeUCB(2)})
+    assert type(recipe.numbered["whole"].width) is int
     assert recipe.numbered["ucb"] == UCB(2.0) and type(recipe.numbered["ucb"].width) is float
     assert recipe.policies["ring"] is ring
     drawn = d2djax.random_points({"ucb.width": d2djax.Uniform(0, 4)}, 5, 0, recipe.numbered)
