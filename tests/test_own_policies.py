@@ -430,7 +430,7 @@ def test_what_is_no_number_of_a_policy_is_refused(two, tmp_path, axes, message, 
 
 def test_numbers_of_32_bits_stay_what_they_are():
     for number in (2**31 - 1, -(2**31) + 1, np.uint32(7), True, np.array([2**32 - 1], np.uint32), 1.5):
-        kept = as_arrays(d2djax.Recipe(policies={"mine": UCB(number)}).numbered)["mine"].width
+        kept = as_arrays(d2djax.Recipe(policies={"mine": WholeUCB(number)}).numbered)["mine"].width
         np.testing.assert_array_equal(kept, number)
 
 
