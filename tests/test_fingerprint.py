@@ -1,6 +1,7 @@
 """Fingerprints differ where code or what it holds differs, and in nothing else, in every process."""
 
 import functools
+import importlib
 import os
 import subprocess
 import sys
@@ -291,3 +292,15 @@ def test_a_closure_that_is_changed_computes_anew():
     np.testing.assert_array_equal(map_runs(one, None, np.ones(2, np.float32)), [2, 2])
     factor = 3.0
     np.testing.assert_array_equal(map_runs(one, None, np.ones(2, np.float32)), [3, 3])
+
+
+def test_where_code_lies_does_not_count(tmp_path, monkeypatch):
+    found = []
+    for folder in ("first", "second"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.py").write_text("def one(x):\n    return x if __file__ else 2 * x\n")
+        monkeypatch.syspath_prepend(tmp_path / folder)
+        monkeypatch.delitem(sys.modules, "mine", raising=False)
+        found.append(fingerprint(importlib.import_module("mine").one))
+        monkeypatch.undo()
+    assert found[0] == found[1]

@@ -21,6 +21,8 @@ import numpy as np
 from jax.core import Tracer
 
 PACKAGE = __name__.partition(".")[0]
+# Where a module lies is no part of what it computes: another checkout of the same code has the same results.
+_PLACES = {"__file__", "__path__", "__cached__", "__loader__", "__spec__"}
 # What a class has beside what its author wrote; docstrings and annotations compute nothing.
 _UNWRITTEN = frozenset(
     {
@@ -288,7 +290,8 @@ class Survey:
         digest, names = _code(value.__code__)
         given = value.__closure__, value.__defaults__, value.__kwdefaults__, value.__dict__
         scope = value.__globals__
-        found = [(name, self._global(scope[name], names, set())) for name in names if name in scope]
+        looked_up = [name for name in names if name in scope and name not in _PLACES]
+        found = [(name, self._global(scope[name], names, set())) for name in looked_up]
         return (digest, [self._of(one) for one in given if one], found)
 
     def _global(self, value: Any, names: tuple[str, ...], met: set[int]) -> Form:
@@ -299,7 +302,7 @@ class Survey:
             return ()
         met.add(id(value))
         scope = vars(value)
-        there = [(name, scope[name]) for name in names if name in scope]
+        there = [(name, scope[name]) for name in names if name in scope and name not in _PLACES]
         if _is_installed(_top(value.__name__)):
             self.packages.add(_top(value.__name__))
             # Its own code counts by its version; what somebody else has put there counts as such.
