@@ -84,3 +84,9 @@ def network_program():
 def tiny_networks(network_program, tiny_config):
     """Networks of the seeds 0 to 127 in the tiny setting, as NumPy arrays with a leading axis of runs."""
     return jax.tree.map(np.asarray, network_program[0](np.arange(128), tiny_config))
+
+
+def pytest_collection_modifyitems(items):
+    """Files with slow tests first: of two workers none is left with a long file when all others are done."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
