@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,11 @@ def cut(text: str, most: int = MOST_SHOWN) -> str:
     """A text in one line of at most so many characters."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 3]}..."
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names as people list them: `a, b and c`."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def in_one_line(error: Exception) -> str:

@@ -1,7 +1,9 @@
 import atexit
 import os
 import shutil
+import sys
 import tempfile
+from contextlib import contextmanager
 
 import jax
 import numpy as np
@@ -11,6 +13,7 @@ from d2djax.config import Config
 from d2djax.data.types import Dataset
 from d2djax.network import make_network
 from d2djax.rng import run_key
+from d2djax.storage import store
 from d2djax.validation import validate
 
 # Compiling is most of what these tests take; XLA's full optimisation makes it several times as long, and
@@ -84,6 +87,43 @@ def network_program():
 def tiny_networks(network_program, tiny_config):
     """Networks of the seeds 0 to 127 in the tiny setting, as NumPy arrays with a leading axis of runs."""
     return jax.tree.map(np.asarray, network_program[0](np.arange(128), tiny_config))
+
+
+@pytest.fixture
+def stopping(monkeypatch):
+    """`with stopping(after, error)`: a store takes so many chunks, and the next one fails."""
+
+    @contextmanager
+    def stopping(after, error=KeyboardInterrupt):
+        write, written = store.Store.write, []
+
+        def stop(self, region, *arguments):
+            if len(written) == after:
+                raise error
+            written.append(region)
+            write(self, region, *arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(store.Store, "write", stop)
+            yield
+
+    return stopping
+
+
+@pytest.fixture
+def recipe_file(tmp_path, monkeypatch):
+    """`recipe_file(name, text)`: a file of code of one's own, whose module is forgotten after the test."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    names = []
+
+    def write(name, text):
+        names.append(name)
+        (file := tmp_path / f"{name}.py").write_text(text)
+        return file
+
+    yield write
+    for name in names:
+        sys.modules.pop(name, None)
 
 
 def pytest_collection_modifyitems(items):

@@ -24,7 +24,6 @@ from d2djax.policies.check import SMALL
 from d2djax.rng import run_key
 from d2djax.running import plan, programs, results
 from d2djax.searching import searches
-from d2djax.storage import store
 
 
 def policy_class(**parts):
@@ -332,19 +331,10 @@ def test_another_number_compiles_nothing(swept, found):
     assert swept[3] == 0
 
 
-def test_a_stopped_sweep_with_own_policies_goes_on(swept, two, tmp_path, options, monkeypatch):
+def test_a_stopped_sweep_with_own_policies_goes_on(swept, two, tmp_path, options, monkeypatch, stopping):
     _, axes, whole, _ = swept
     monkeypatch.setattr(plan, "_most_runs", lambda *_: 4)
-    write, written = store.Store.write, []
-
-    def stop(self, region, *arguments):
-        if written:
-            raise KeyboardInterrupt
-        written.append(region)
-        write(self, region, *arguments)
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(store.Store, "write", stop)
+    with stopping(1), pytest.raises(KeyboardInterrupt):
         d2djax.sweep(two, axes, 2, tmp_path, recipe=RECIPE, **options)
     assert 0 < results.read(tmp_path / "results.zarr")["done"].sum() < 12
     again = d2djax.sweep(two, axes, 2, tmp_path, recipe=RECIPE, **options)

@@ -27,7 +27,6 @@ from d2djax.running.repeat import read
 from d2djax.running.results import own_reward
 from d2djax.running.results import read as read_results
 from d2djax.searching import searches
-from d2djax.storage import store
 
 
 @jax.tree_util.register_dataclass
@@ -252,18 +251,9 @@ def test_its_numbers_are_axes_and_compile_nothing(swept, found):
     }
 
 
-def test_an_interrupted_sweep_goes_on_and_knows_the_code(swept, config, options, tmp_path, monkeypatch):
+def test_an_interrupted_sweep_goes_on_and_knows_the_code(swept, config, options, tmp_path, monkeypatch, stopping):
     out, axes, results, _ = swept
-    write, written = store.Store.write, []
-
-    def stop(self, region, *arguments):
-        if written:
-            raise KeyboardInterrupt
-        written.append(region)
-        write(self, region, *arguments)
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(store.Store, "write", stop)
+    with stopping(1), pytest.raises(KeyboardInterrupt):
         d2djax.sweep(config, axes, 2, tmp_path, recipe=Recipe(reward=Paid()), **options)
     assert 0 < read_results(tmp_path / "results.zarr")["done"].sum() < 8
     again = d2djax.sweep(config, axes, 2, tmp_path, recipe=Recipe(reward=Paid()), **options)
@@ -370,12 +360,8 @@ SMALL = [
 
 
 @pytest.fixture
-def mine(tmp_path, monkeypatch):
-    file = tmp_path / "mine_with_reward.py"
-    file.write_text(MINE)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    yield file
-    sys.modules.pop(file.stem, None)
+def mine(recipe_file):
+    return recipe_file("mine_with_reward", MINE)
 
 
 def test_a_recipe_file_carries_it(mine, tmp_path, capsys):

@@ -52,12 +52,8 @@ SMALL = [
 
 
 @pytest.fixture
-def mine(tmp_path, monkeypatch):
-    file = tmp_path / "mine_to_test.py"
-    file.write_text(MINE)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    yield file
-    sys.modules.pop(file.stem, None)
+def mine(recipe_file):
+    return recipe_file("mine_to_test", MINE)
 
 
 def test_a_file_is_read_once_and_knows_its_place(mine):

@@ -230,20 +230,10 @@ def test_bad_shards_are_refused(sweep, tmp_path, computed, shard):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(28, "No space left on device")])
-def test_a_stopped_sweep_goes_on(whole, sweep, tmp_path, monkeypatch, computed, error):
+def test_a_stopped_sweep_goes_on(whole, sweep, tmp_path, monkeypatch, computed, stopping, error):
     monkeypatch.setattr(plan, "_most_runs", lambda *_: 4)
-    write, written = store.Store.write, []
-
-    def stop(self, region, *arguments):
-        if len(written) == 2:
-            raise error
-        written.append(region)
-        write(self, region, *arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(store.Store, "write", stop)
-        with pytest.raises(KeyboardInterrupt if error is KeyboardInterrupt else OSError):
-            sweep(tmp_path)
+    with stopping(2, error), pytest.raises(KeyboardInterrupt if error is KeyboardInterrupt else OSError):
+        sweep(tmp_path)
     # All but what was being written stays.
     before = results.read(tmp_path / "results.zarr").load()
     assert before["done"].sum() == 8

@@ -23,6 +23,7 @@ from d2djax.analysis.looks import (
     told,
 )
 from d2djax.analysis.statistics import bounds_of, cost_to_end_of_none, data_of, setting
+from d2djax.analysis.studies import COMPARED
 from d2djax.config import Config
 from d2djax.data import SOURCES
 from d2djax.running.results import counted
@@ -30,8 +31,6 @@ from d2djax.running.results import counted
 if TYPE_CHECKING:
     import xarray
     from matplotlib.axes import Axes
-
-COMPARED = ("none", "uniform", "rl")
 
 
 def _key(axes: Axes, results: xarray.Dataset, place: Literal["best", "upper right"] = "best") -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.lib import format as npy
 
-from d2djax.checks import cut
+from d2djax.checks import cut, listed
 from d2djax.data.types import DataError
 
 
@@ -58,9 +58,9 @@ def _arrays(place: Path, needed: Sequence[str], others: Sequence[str], most_byte
         missing = [name for name in needed if name not in parts]
         if wrong or missing or not parts or len(parts) < len(archive.infolist()):
             found = ", ".join(part.filename for part in archive.infolist()) or "none"
-            what = f"one or more of the arrays {_listed(others)}"
+            what = f"one or more of the arrays {listed(others)}"
             if needed:
-                what = f"the arrays {_listed(needed)} and, if it likes, {_listed(others)}"
+                what = f"the arrays {listed(needed)} and, if it likes, {listed(others)}"
             raise DataError(f"{place}: expected {what}; found {cut(found)}")
         total = sum(_claimed_bytes(archive, part, place) for part in parts.values())
         if most_bytes and total > most_bytes:
@@ -73,10 +73,6 @@ def _arrays(place: Path, needed: Sequence[str], others: Sequence[str], most_byte
             with archive.open(part) as file:
                 found[name] = npy.read_array(file, allow_pickle=False)
         return found
-
-
-def _listed(names: Sequence[str]) -> str:
-    return " and ".join([", ".join(names[:-1]), names[-1]])
 
 
 def _claimed_bytes(archive: zipfile.ZipFile, part: zipfile.ZipInfo, place: Path) -> int:

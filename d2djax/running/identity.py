@@ -136,7 +136,7 @@ def describe(value: Any) -> dict[str, Any] | None:
 
 
 def parameters_of(model: Any, shape: Sequence[int]) -> dict[str, str]:
-    """Type and shape of each parameter of a network for points of a shape, by its place; computes nothing."""
+    """Type and shape of each parameter of a model for points of a shape, by its place; computes nothing."""
     x = jax.ShapeDtypeStruct((1, *shape), jnp.float32)
     leaves = jax.tree_util.tree_leaves_with_path(
         jax.eval_shape(functools.partial(first_parameters, model), run_key(0), x)

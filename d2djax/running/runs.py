@@ -14,7 +14,7 @@ import numpy as np
 import optax
 
 from d2djax import networks
-from d2djax.checks import check_count, check_flag, is_whole, shown
+from d2djax.checks import check_count, check_flag, is_whole, listed, shown
 from d2djax.config import (
     GRAPH_NUMBERS,
     TRAINING_NUMBERS,
@@ -193,7 +193,7 @@ def fill_in(
     if missing:
         example = ", ".join(f"{name}={EXAMPLES[name]}" for name in missing)
         raise ValueError(
-            f"{' and '.join(own)} of your own have no defaults for {_listed(missing)}: Config({example})"
+            f"{' and '.join(own)} of your own have no defaults for {listed(missing)}: Config({example})"
         )
     # What is given for each point alone stands for itself here.
     on_axes = {name: axes[name][0] for name in needed if name in axes and _is_unset(getattr(config, name))}
@@ -215,10 +215,6 @@ EXAMPLES = {
 
 def _is_unset(value: Any) -> bool:
     return value is None or (isinstance(value, (int, str)) and value in (0, "auto"))
-
-
-def _listed(names: Sequence[str]) -> str:
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def set_up(
@@ -287,7 +283,7 @@ def _check_reward(setup: Setup, axes: Mapping[str, Sequence[Any]]) -> None:
     is_given = all(value is not None for value in axes.get("initial_value", [config.initial_value]))
     if starts and not is_given and not hasattr(reward, "upper_bound"):
         raise ValueError(
-            f"initial_value must be given: recipe.reward has no upper_bound(config), from which {_listed(starts)} "
+            f"initial_value must be given: recipe.reward has no upper_bound(config), from which {listed(starts)} "
             "would start; write Config(initial_value=20.0)"
         )
 
