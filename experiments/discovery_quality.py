@@ -1,4 +1,4 @@
-"""How good is the discovered graph? Default, literal initial value, literal score, against the best response.
+"""How good is the discovered graph? The default and two literal readings of the paper against the best response.
 
 `python experiments/discovery_quality.py --seeds 8`
 """
@@ -29,7 +29,7 @@ POLICIES = {
 
 @jax.jit
 def qualities(seeds, config):
-    """Mean over the states of each policy's reward and share of devices with enough classes, each [seeds]."""
+    """Reward and share of devices with enough classes for each policy, means over the states, each [seeds]."""
 
     def one(seed):
         key = run_key(seed)
@@ -52,7 +52,7 @@ def qualities(seeds, config):
 
 def main(num_seeds: int, num_episodes: int) -> None:
     base = validate(Config(dataset="fashion_mnist", num_episodes=num_episodes))
-    # Numbers in every field, so that one compiled program serves all settings.
+    # Every field is a number, so that all settings share one compiled program.
     optimistic = initial_value(base, base.num_classes)
     base = replace(base, initial_value=optimistic, score_fraction=1.0 - base.max_outage)
     settings = {
