@@ -69,7 +69,29 @@ def test_learning():
     assert 0.2 <= claim.low <= 0.3 <= claim.high <= 0.4
     assert claim.measured.startswith("mean accuracy of all rounds +0.3000 (")
     assert claim.measured.endswith("; in 6 of 6 seeds")
-    assert found["mine, fedavg: rl learns better than uniform"].verdict == "not shown"
+    claim = found["mine, fedavg: rl learns better than uniform"]
+    # Differences .2, .2 and -.3 twice: mean 1/30, variance .0667, (1.960 + .842)^2 x .0667 x 900 = 471.
+    assert claim.verdict == "not shown"
+    assert claim.measured.endswith("; in 4 of 6 seeds; about 471 seeds would decide (80 % power)")
+
+
+def test_as_many_seeds_as_are_said_decide_in_four_of_five_repetitions():
+    rng = np.random.default_rng(0)
+    samples = rng.normal(0.3, 1.0, 40)
+    samples += 0.3 - samples.mean()
+    needed = int(statistics.seeds_to_decide(samples))
+    assert needed == np.ceil(7.849 * samples.var(ddof=1) / 0.09)
+    repeated = rng.normal(0.3, samples.std(ddof=1), (needed, 20_000))
+    _, low, _ = statistics.interval(repeated)
+    # Student's interval is a little wider than the normal one; the standard error of the share is .003.
+    np.testing.assert_allclose((low > 0).mean(), 0.8, atol=0.02)
+    assert statistics.seeds_to_decide(np.array([1.0, -1.0])) == np.inf
+
+
+def test_a_difference_that_nobody_could_find_is_said():
+    level = [[[0.2, 0.3], [0.2, 0.3], [0.2, 0.3 + noise]] for noise in (-1, 1, -2, 2, -1, 1.000001)]
+    (claim,) = (one for one in claims_of(results(level)) if one.text.endswith("rl learns better than none"))
+    assert claim.measured.endswith("; more than 10,000 seeds would be needed to decide")
 
 
 def test_a_claim_that_does_not_hold():

@@ -17,6 +17,7 @@ from d2djax.analysis.statistics import (
     logarithm,
     mean_accuracy,
     over_points,
+    seeds_to_decide,
     setting,
 )
 from d2djax.running.results import counted
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 # Of fewer samples a bootstrap interval is far too narrow: of two it is all between them.
 FEWEST_SEEDS = 5
+# A difference that needs more seeds than this is none that anybody would look for.
+MOST_SEEDS = 10_000
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,8 @@ class Claim:
     Attributes:
         text: what is claimed.
         measured: the mean over seeds with its 95 % bootstrap interval, in how many seeds it points that way, of a
-            sweep over which points and axes each seed is a mean, and which runs do not count.
+            sweep over which points and axes each seed is a mean, which runs do not count, and, where nothing is
+            shown, how many seeds would show a difference of this size.
         verdict: `holds` where all of the interval is on the side of the claim, `does not hold` where all of it is
             on the other side, else `not shown`; `too few seeds` of less than five.
         mean: of what is claimed to be above 0.
@@ -82,7 +86,16 @@ def _claim(
     ]
     lost = int(samples.isnull().sum())
     parts += [note, f"{lost:,} of {samples.size:,} runs do not count" if lost else ""]
+    parts += [_seeds_needed(values)] if verdict == "not shown" else []
     return Claim(text, "; ".join(part for part in parts if part), verdict, mean, low, high, values.size)
+
+
+def _seeds_needed(values: np.ndarray) -> str:
+    """Says how many seeds would decide a claim, if its true mean is the one measured."""
+    needed = seeds_to_decide(values)
+    if needed > MOST_SEEDS:
+        return f"more than {MOST_SEEDS:,} seeds would be needed to decide"
+    return f"about {max(needed, values.size + 1):,.0f} seeds would decide (80 % power)"
 
 
 def _ratio(logarithm: float) -> str:

@@ -149,6 +149,27 @@ def bootstrap(samples: np.ndarray, *, level: float = 0.95) -> tuple[float, float
     return mean, float(found.confidence_interval.low), float(found.confidence_interval.high)
 
 
+def seeds_to_decide(samples: np.ndarray, *, level: float = 0.95, power: float = 0.8) -> float:
+    """Number of seeds after which a mean as large as the one measured would most likely be told from 0.
+
+    `n = (z_((1 + level) / 2) + z_power)^2 variance / mean^2` (Cohen 1988, section 2.4, for large n): of so many
+    seeds, a share `power` of intervals of the given level leaves out 0.
+
+    Args:
+        samples: [R] float, finite, R at least 2.
+        level: share of such intervals that hold the true mean.
+        power: share of repetitions that decide.
+
+    Returns:
+        A whole number; infinite for a mean of 0.
+    """
+    from scipy import special
+
+    samples = np.asarray(samples, np.float64)
+    mean, deviations = samples.mean(), special.ndtri(0.5 + level / 2) + special.ndtri(power)
+    return float(np.ceil(deviations**2 * samples.var(ddof=1) / mean**2)) if mean else np.inf
+
+
 def in_training(values: Curves) -> Curves:
     """Learning curves without round 0, the evaluation before training.
 
