@@ -245,12 +245,35 @@ def _fedprox(task: Task, carry: Any, first_step: Array) -> tuple[Any, tuple[Arra
     return _local_training(_proximal_loss, task, carry, first_step)
 
 
-# Scheme: (what happens in `tau_a` steps, whose optimiser has a state at the server).
-SCHEMES: dict[str, tuple[Callable, Callable[[Task], optax.GradientTransformation]]] = {
-    "fedavg": (_fedavg, lambda task: task.server),
-    "fedprox": (_fedprox, lambda task: task.server),
-    "fedsgd": (_gradient_steps, lambda task: task.client),
+@dataclass(frozen=True)
+class Scheme:
+    """A federated algorithm, and all that other parts of the package must know about it.
+
+    Attributes:
+        steps: `(task, carry, first_step) -> (carry, (train loss, drift))`, which takes `tau_a` steps, the first of
+            which has the number `first_step`; `carry` is the global model and the state of an optimiser.
+        optimizer: the optimiser of a task whose state is carried from aggregation to aggregation.
+        aggregates_every_step: devices send a gradient after every step instead of a model after `tau_a` steps.
+        settings: the settings that this scheme reads and that no other part of the simulator reads.
+    """
+
+    steps: Callable[[Task, Any, Array], tuple[Any, tuple[Array, Array]]]
+    optimizer: Callable[[Task], optax.GradientTransformation] = lambda task: task.server
+    aggregates_every_step: bool = False
+    settings: frozenset[str] = frozenset()
+
+
+# By the names in `settings.SchemeName`.
+SCHEMES: dict[str, Scheme] = {
+    "fedavg": Scheme(_fedavg),
+    "fedprox": Scheme(_fedprox, settings=frozenset({"proximal_weight"})),
+    "fedsgd": Scheme(_gradient_steps, lambda task: task.client, aggregates_every_step=True),
 }
+
+
+def steps_between_aggregations(config: Config) -> int:
+    """Local steps from one aggregation to the next."""
+    return 1 if SCHEMES[config.scheme].aggregates_every_step else config.aggregation_interval
 
 
 def train(key: Array, recipe: Recipe, points: Points, test: Array, holding: Holding, config: Config) -> Learning:
@@ -279,13 +302,15 @@ def train(key: Array, recipe: Recipe, points: Points, test: Array, holding: Hold
     for name in ("learning_rate", "server_learning_rate"):
         if getattr(config, name) is None and (name == "learning_rate" or recipe.server is not None):
             raise ValueError(f"{name} must be given: Config({name}=0.01)")
-    if config.scheme == "fedsgd" and recipe.server is not None:
-        raise ValueError("scheme=fedsgd steps with recipe.client at the server; recipe.server must be none")
+    scheme = SCHEMES[config.scheme]
+    if scheme.aggregates_every_step and recipe.server is not None:
+        raise ValueError(
+            f"scheme={config.scheme} steps with recipe.client at the server; recipe.server must be none"
+        )
     task = Task(key, recipe, points, holding, config)
-    aggregation, optimizer_of = SCHEMES[config.scheme]
 
     def stretch(carry, first_steps):
-        carry, (train_loss, drift) = jax.lax.scan(lambda *step: aggregation(task, *step), carry, first_steps)
+        carry, (train_loss, drift) = jax.lax.scan(lambda *step: scheme.steps(task, *step), carry, first_steps)
         return carry, (jnp.mean(train_loss), jnp.mean(drift))
 
     def recorded(carry, first_steps):
@@ -300,5 +325,5 @@ def train(key: Array, recipe: Recipe, points: Points, test: Array, holding: Hold
     start = first_parameters(recipe.model, at(key, Stream.MODEL), inputs(points, jnp.zeros(1, jnp.int32)))
     first_steps = jnp.arange(0, config.num_steps, config.aggregation_interval).reshape(-1, config.evaluate_every)
     before = jnp.full_like(first_steps[:1], -1)
-    carry = (start, optimizer_of(task).init(start))
+    carry = (start, scheme.optimizer(task).init(start))
     return jax.lax.scan(recorded, carry, jnp.concatenate([before, first_steps]))[1]

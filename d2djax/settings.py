@@ -22,6 +22,8 @@ DownloadName = Literal["fashion_mnist", "cifar10"]
 DatasetName = Literal["radioml", DownloadName, "own"]
 # The keys of `channel.MODELS`.
 ChannelName = Literal["shadowing", "mobility"]
+# The keys of `federated.SCHEMES`.
+SchemeName = Literal["fedavg", "fedprox", "fedsgd"]
 PolicyName = Literal["none", "uniform", "rl", "nearest", "best_response", "pooled"]
 
 
@@ -176,7 +178,7 @@ class Config:
     d2s_distance_ratio: float = leaf(3.0, "in [0.001, 1e6]")
 
     model: Literal["auto", "mlp", "image_cnn", "radio_cnn", "vt_cnn2"] = static("auto")
-    scheme: Literal["fedavg", "fedprox", "fedsgd"] = static("fedavg")
+    scheme: SchemeName = static("fedavg")
     num_steps: int = static(500, "at least 1")
     aggregation_interval: int = static(50, "at least 1")
     evaluate_every: int = static(1, "at least 1")

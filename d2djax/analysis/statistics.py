@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from d2djax.energy import total_energy
+from d2djax.federated import SCHEMES
 from d2djax.running.results import counted, last_number
 
 if TYPE_CHECKING:
@@ -234,11 +235,10 @@ def data_of(results: xarray.Dataset) -> str:
 
 
 def aggregations_after(results: xarray.Dataset, steps: float | xarray.DataArray) -> xarray.DataArray:
-    """Aggregations in a number of local steps; FedSGD aggregates at every one."""
-    import xarray
-
-    is_gradient = setting(results, "scheme") == "fedsgd"
-    return steps / xarray.where(is_gradient, 1, setting(results, "aggregation_interval"))
+    """Aggregations in a number of local steps; as many as steps in schemes that aggregate at every one."""
+    every_step = [name for name, scheme in SCHEMES.items() if scheme.aggregates_every_step]
+    interval = setting(results, "aggregation_interval")
+    return steps / interval.where(~setting(results, "scheme").isin(every_step), 1)
 
 
 def costs_after(results: xarray.Dataset, steps: float | xarray.DataArray) -> xarray.Dataset:

@@ -20,6 +20,7 @@ import numpy as np
 from d2djax.channel import unread_settings
 from d2djax.config import Config
 from d2djax.data import SOURCES
+from d2djax.federated import SCHEMES
 from d2djax.models import first_parameters
 from d2djax.networks import arrays_of, unread
 from d2djax.parts import numbers_of, without_numbers
@@ -47,7 +48,7 @@ _TRAINING = frozenset(
     }
 )
 # Settings that only some runs read, and which; those that do not train read none of `_TRAINING`. Those of channel
-# models are in `channel.MODELS`, those of points in `data.SOURCES`.
+# models are in `channel.MODELS`, those of schemes in `federated.SCHEMES`, those of points in `data.SOURCES`.
 _READ_IF: dict[str, Callable[[Config], bool]] = {
     "classes_per_device": lambda config: config.partition == "k_classes",
     "points_per_device": lambda config: config.partition != "own",
@@ -57,7 +58,6 @@ _READ_IF: dict[str, Callable[[Config], bool]] = {
     "d2s_power": lambda config: config.power_mode == "fixed",
     "best_response_restarts": lambda config: "best_response" in config.policies,
     "best_response_sweeps": lambda config: "best_response" in config.policies,
-    "proximal_weight": lambda config: config.scheme == "fedprox",
 }
 
 
@@ -72,6 +72,8 @@ def settings_of(configs: Sequence[Config], recipe: Any, trains: bool) -> dict[st
     read = {name for name in found if any(_READ_IF.get(name, lambda config: True)(config) for config in configs)}
     by_model = {config.channel_model: config for config in configs}.values()
     read -= frozenset.intersection(*map(unread_settings, by_model))
+    by_scheme = [SCHEMES[config.scheme].settings for config in configs]
+    read -= {name for one in SCHEMES.values() for name in one.settings}.difference(*by_scheme)
     sources = [SOURCES[config.dataset] for config in configs if config.dataset in SOURCES]
     # A setting that only the points of some data sets depend on counts where such points are used.
     read -= {name for source in SOURCES.values() for name in source.settings} - {

@@ -10,6 +10,7 @@ import numpy as np
 
 from d2djax.config import Config
 from d2djax.data import SOURCES
+from d2djax.federated import SCHEMES, steps_between_aggregations
 from d2djax.policies import BUILT_IN
 from d2djax.running.machine import accelerator_memory, available_memory
 from d2djax.supply import options_of
@@ -69,8 +70,8 @@ def _of_graphs(config: Config) -> list[Need]:
 def _of_training(config: Config, shape: Sequence[int], num_parameters: int, asked: np.ndarray | None) -> list[Need]:
     """What the training of one policy of one run takes."""
     devices, batch, point = config.num_devices, config.batch_size, WORD * math.prod(shape)
-    is_local, rounds = config.scheme != "fedsgd", config.num_steps // config.aggregation_interval
-    steps = config.aggregation_interval if is_local else 1
+    is_local = not SCHEMES[config.scheme].aggregates_every_step
+    rounds, steps = config.num_steps // config.aggregation_interval, steps_between_aggregations(config)
     drawn = ("num_devices", "batch_size") + ("aggregation_interval",) * is_local
     found = [
         Need(

@@ -9,7 +9,6 @@ from typing import Any, Literal
 import numpy as np
 
 from d2djax.checks import shown
-from d2djax.config import Config
 from d2djax.energy import total_energy
 from d2djax.running import results
 
@@ -115,11 +114,6 @@ def check_objectives(objectives: Sequence[str], searched: Collection[str] = ()) 
                 "same graph and model get another value; search over other settings, or for another objective"
             )
     return names
-
-
-def num_aggregations(config: Config) -> int:
-    """Aggregations of a whole training; FedSGD aggregates at every step."""
-    return config.num_steps // (1 if config.scheme == "fedsgd" else config.aggregation_interval)
 
 
 def values_of(

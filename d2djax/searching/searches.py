@@ -15,6 +15,7 @@ import numpy as np
 from d2djax.checks import check_count
 from d2djax.config import Config
 from d2djax.data import Dataset
+from d2djax.federated import steps_between_aggregations
 from d2djax.recipe import Recipe
 from d2djax.running import machine, repeat, results
 from d2djax.running.axes import Choice, LogUniform, Range, check_ranges, corners, is_whole, lay_out
@@ -25,7 +26,7 @@ from d2djax.running.progress import Tally, errors, live
 from d2djax.running.runs import TAKES_PART, Setup, check_kinds, check_options, check_seeds, set_up
 from d2djax.running.sweeps import stages_of
 from d2djax.searching import journal
-from d2djax.searching.objectives import OBJECTIVES, check_objectives, labelled, num_aggregations, values_of
+from d2djax.searching.objectives import OBJECTIVES, check_objectives, labelled, values_of
 from d2djax.storage import files
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def _evaluate(plan: SweepPlan, objectives: Sequence[str], tally: Tally, width: i
     points, runs = np.divmod(np.arange(len(plan)), len(plan.seeds))
     computed = plan.compute(points, runs, partial(stages_of, tally), width, lambda name, compiled: None)
     tally.finish(len(plan), int((computed["status"][1] > 0).sum()))
-    uploads = np.array([num_aggregations(config) for config in plan.axes.configs])[points]
+    uploads = np.array([one.num_steps // steps_between_aggregations(one) for one in plan.axes.configs])[points]
     (policy,) = plan.setups[0].candidates
     shape = (len(plan.axes.configs), len(plan.seeds))
     found = values_of(computed, policy, objectives, uploads)
