@@ -23,11 +23,11 @@ def _check_positive(**arguments: Any) -> None:
 def controlled_power(
     distance: Array | float,
     *,
-    rate: Array | float = 1.0,
-    noise_power: Array | float = 3.981072e-15,
-    reference_gain: Array | float = 1e-3,
-    path_loss_exponent: Array | float = 3.75,
-    outage: Array | float = 0.1,
+    rate: Array | float = Config.rate,
+    noise_power: Array | float = Config.noise_power,
+    reference_gain: Array | float = Config.reference_gain,
+    path_loss_exponent: Array | float = Config.path_loss_exponent,
+    outage: Array | float = Config.max_outage,
 ) -> Array:
     """Power that keeps the outage at `eps` over a distance: `(2^r - 1) sigma^2 d^a / (beta0 (-ln(1 - eps)))`.
 
@@ -63,14 +63,14 @@ def transmit_energy(
     distance: Array | float,
     *,
     transmit_power: Array | float | None = None,
-    rate: Array | float = 1.0,
-    bandwidth: Array | float = 1e6,
-    efficiency: Array | float = 1.0,
-    circuit_power: Array | float = 0.0,
-    noise_power: Array | float = 3.981072e-15,
-    reference_gain: Array | float = 1e-3,
-    path_loss_exponent: Array | float = 3.75,
-    outage: Array | float = 0.1,
+    rate: Array | float = Config.rate,
+    bandwidth: Array | float = Config.bandwidth,
+    efficiency: Array | float = Config.amplifier_efficiency,
+    circuit_power: Array | float = Config.circuit_power,
+    noise_power: Array | float = Config.noise_power,
+    reference_gain: Array | float = Config.reference_gain,
+    path_loss_exponent: Array | float = Config.path_loss_exponent,
+    outage: Array | float = Config.max_outage,
 ) -> Array:
     """Energy to send b bits: `E = T (P_tx / eta + P_c)` with `T = b / (r W)`; broadcasts.
 
@@ -118,8 +118,8 @@ def receive_energy(
     bits: Array | float,
     *,
     receive_power: Array | float,
-    rate: Array | float = 1.0,
-    bandwidth: Array | float = 1e6,
+    rate: Array | float = Config.rate,
+    bandwidth: Array | float = Config.bandwidth,
 ) -> Array:
     """Energy to receive b bits: `E = T P_rx` with `T = b / (r W)`, joules; ValueError as of `transmit_energy`."""
     check_values("bits", bits, "0 or more", is_not_negative)
