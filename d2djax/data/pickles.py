@@ -120,7 +120,12 @@ class _Opcodes(dict):
 
 
 class _Unpickler(pickle._Unpickler):
-    """Python's own unpickler in its Python form, because its table of opcodes can be cut down."""
+    """Python's own unpickler in its Python form, because its table of opcodes can be cut down.
+
+    The public `pickle.Unpickler` is not enough: its `find_class` decides what may be imported, but not how much
+    memory a false size reserves, nor how deep tuples may be nested. A reader of our own would be a file more. The
+    table is as old as Python 3; if a version of Python changes it, the tests of pickles fail.
+    """
 
     # Set by the base class, which declares no types.
     stack: list[Any]

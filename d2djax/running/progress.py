@@ -1,4 +1,8 @@
-"""Progress of long work for people: a bar with the time left, or plain lines where the output is a file."""
+"""Progress of long work for people: a bar with the time left, or plain lines where the output is a file.
+
+There are two, as they say different things: `stage` shows one stage of a run, with a clock that ticks while nothing
+ends, and `Tally` shows a whole sweep, with rates and memory over many stages of many chunks.
+"""
 
 from __future__ import annotations
 
