@@ -13,6 +13,7 @@ import d2djax
 from d2djax.rng import run_key
 from d2djax.running.results import read
 from d2djax.settings import RENAMED
+from d2djax.storage import store
 
 # What the golden numbers were computed with: sums are in the order of this version's and these vectors' code.
 JAXLIB, VENDOR, VECTORS, NO_VECTORS = "0.10.2", "AuthenticAMD", {"avx2", "fma"}, "avx512"
@@ -86,6 +87,9 @@ def test_numbers_are_those_of_the_first_release_to_the_bit(golden, now):
 def test_stores_of_the_first_release_are_read(tmp_path):
     with tarfile.open(GOLDEN.with_name("store_0_1.tar.gz")) as archive:
         archive.extractall(tmp_path, filter="data")
+    with pytest.raises(ValueError, match=r"was written before d2djax 0\.2"):
+        # What a sweep asks of a store before it resumes.
+        store.manifest_at(tmp_path / "results.zarr")
     with pytest.warns(UserWarning, match="'method' is read as 'policy', 'methods' is read as 'policies'"):
         found = read(tmp_path / "results.zarr")
     assert found.sizes["policy"] == 2 and np.isfinite(found["graph_reward"].sel(policy="rl")).all()

@@ -186,6 +186,20 @@ def test_trials_of_a_search_are_shown_while_it_goes_on(searched, folder, capsys,
     assert "the trials of a search are no runs to merge with" in refused(capsys, "results", place, sweep)
 
 
+def test_a_search_of_the_first_release_is_neither_shown_nor_resumed(searched, capsys):
+    from d2djax.searching import journal
+
+    place = searched("search", ())
+    study = journal._study(place / files.JOURNAL, ["maximize"])
+    study.set_user_attr("config", {"methods": ["rl"]})
+    before = (place / files.JOURNAL).read_bytes()
+    reason = "the search here was started with d2djax 0.1, and later versions can neither resume nor show it"
+    assert reason in refused(capsys, "results", place)
+    with journal.held(place), pytest.raises(ValueError, match=reason):
+        journal.open_study(place, ["maximize"], {"seeds": [0, 1]})
+    assert (place / files.JOURNAL).read_bytes() == before
+
+
 def test_several_searches_are_shown_in_turn_and_written_together(searched, capsys, tmp_path):
     places = [str(searched("a", ([0.25, 0.5], [0.75, 0.5]))), str(searched("b", ([0.1, 0.3],)))]
     commands.main(["results", *places, "--csv", str(tmp_path / "x.csv")])

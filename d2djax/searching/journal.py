@@ -79,6 +79,7 @@ def open_study(out: Path, directions: Sequence[Direction], about: Mapping[str, A
     study = _study(journal, directions)
     own = {name for name in study.user_attrs if name.startswith(_MORE)} | set(_STEPS)
     there = {name: one for name, one in study.user_attrs.items() if name not in own}
+    _check_version(out, study)
     if there:
         fewer = sorted(set(there.get("seeds", [])) - set(about["seeds"]))
         different = differences(there, about, () if fewer or "seeds" not in there else ("seeds",))
@@ -152,7 +153,17 @@ def reading(out: Path) -> Iterator[optuna.Study]:
         study = _study(copy, ["maximize"])
         if "objectives" not in study.user_attrs:
             raise ValueError(f"{out}: a search is here that has not begun")
+        _check_version(out, study)
         yield study
+
+
+def _check_version(out: Path, study: optuna.Study) -> None:
+    """Refuses a study of d2djax 0.1: its trials lack the notes that are read here, so it would look empty."""
+    if "methods" in study.user_attrs.get("config", {}):
+        raise ValueError(
+            f"{out}: the search here was started with d2djax 0.1, and later versions can neither resume nor show "
+            "it; xarray.open_zarr still opens its results.zarr"
+        )
 
 
 def finished(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
