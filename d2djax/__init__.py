@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from d2djax.searching.searches import search
     from d2djax.simulation import Result, simulate
     from d2djax.validation import validate
+
+    __version__: str
 
 __all__ = [
     "Choice",
@@ -85,6 +88,12 @@ _PLACE_OF = {name: place for place, names in _PLACES.items() for name in names}
 
 def __getattr__(name: str) -> Any:
     """Imports a function, a class, a file or a folder when it is first used: help does not wait for JAX."""
+    if name == "__version__":
+        # As installed, so that only pyproject.toml states it.
+        try:
+            return importlib.metadata.version("d2djax")
+        except importlib.metadata.PackageNotFoundError:
+            raise AttributeError("d2djax is not installed, so it has no version: uv pip install -e .") from None
     if name in _PLACE_OF:
         found = getattr(importlib.import_module(f"d2djax.{_PLACE_OF[name]}"), name)
         globals()[name] = found

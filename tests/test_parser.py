@@ -7,11 +7,13 @@ import re
 import subprocess
 import sys
 import time
+import tomllib
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 
+import d2djax
 from d2djax.cli import arguments, options, parser
 from d2djax.running import repeat
 from d2djax.running.axes import Choice, LogUniform, Uniform
@@ -86,7 +88,21 @@ def test_help_takes_well_under_a_second(words):
 
 
 def test_version(capsys):
-    assert printed(capsys, "--version") == f"d2djax {metadata.version('d2djax')}\n"
+    stated = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]["version"]
+    assert metadata.version("d2djax") == stated, (
+        "installed before pyproject.toml changed: uv pip install --no-deps -e ."
+    )
+    assert d2djax.__version__ == stated and printed(capsys, "--version") == f"d2djax {stated}\n"
+
+
+def test_a_folder_that_is_not_installed_has_no_version(capsys, monkeypatch):
+    def missing(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", missing)
+    assert printed(capsys, "--version") == "d2djax of a folder that is not installed\n"
+    with pytest.raises(AttributeError, match="d2djax is not installed"):
+        d2djax.__version__  # noqa: B018
 
 
 @pytest.mark.parametrize("command", WITH_SETTINGS)

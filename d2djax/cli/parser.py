@@ -13,11 +13,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
+import d2djax
 from d2djax.cli.options import GROUPS, SETTING_GROUPS
 from d2djax.running import repeat
 from d2djax.settings import Config
@@ -143,13 +143,6 @@ class _Parser(argparse.ArgumentParser):
         raise ValueError(message.removeprefix("argument "))
 
 
-def _version() -> str:
-    try:
-        return metadata.version("d2djax")
-    except metadata.PackageNotFoundError:
-        return "of a folder that is not installed"
-
-
 def make_parser(commands: Mapping[str, type]) -> argparse.ArgumentParser:
     """The parser of all commands."""
 
@@ -159,7 +152,8 @@ def make_parser(commands: Mapping[str, type]) -> argparse.ArgumentParser:
     options: dict[str, Any] = {"allow_abbrev": False, "formatter_class": layout}
     description = "Reinforcement-learned device-to-device graphs for federated learning."
     parser = _Parser(prog="d2djax", description=description, usage="d2djax COMMAND [OPTIONS]", **options)
-    parser.add_argument("--version", action="version", version=f"d2djax {_version()}")
+    version = getattr(d2djax, "__version__", "of a folder that is not installed")
+    parser.add_argument("--version", action="version", version=f"d2djax {version}")
     several = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, title="commands")
     for name, kind in commands.items():
         doc = inspect.cleandoc(kind.__doc__ or "").partition("\n")[0]
