@@ -18,7 +18,7 @@ import jax
 
 from d2djax.storage import files
 
-_PACKAGES = ("d2djax", "jax", "jaxlib", "flax", "optax", "numpy", "xarray", "zarr", "tensorflow-datasets")
+_PACKAGES = ("d2djax", "jax", "jaxlib", "flax", "optax", "numpy", "xarray", "zarr")
 
 
 def num_cores() -> int:
