@@ -1,5 +1,7 @@
 """Claims of Section IV-B on hand-made results."""
 
+import csv
+import io
 import json
 
 import numpy as np
@@ -134,6 +136,20 @@ def test_energy():
     assert (spent.mean, spent.verdict) == (3.5, "holds")
 
 
+def test_bars_of_energy_have_the_interval_of_the_whole_bar():
+    from d2djax.analysis import drawings, readout
+
+    curves = BENCHMARK[:4] + [[[0.1, 0.3], [0.1, 0.1], [0.1, 0.5]]]
+    figure = drawings.energy(results(curves))
+    rows = list(csv.DictReader(io.StringIO(readout.numbers_of(figure))))
+    (whole,) = (row for row in rows if row["series"] == "rl, in all" and row["x"] == "100%")
+    # Four seeds of 15 J and one of 25 J: 17 J, and t(.975, 4) = 2.776 standard errors of sqrt(20 / 5) J.
+    found = [float(whole[name]) for name in ("y", "low", "high")]
+    np.testing.assert_allclose(found, [17, 17 - 2.776 * 2, 17 + 2.776 * 2], rtol=1e-3)
+    bars = [row for row in rows if row["series"] == "rl, uploads" and row["x"] == "100%"]
+    assert [float(row["high"]) for row in bars] == [17]
+
+
 def test_energy_is_the_same_everywhere():
     """Table, picture, claim and search take one number: that of all training, where the target is never reached."""
     from d2djax.analysis import drawings, summary
@@ -148,7 +164,7 @@ def test_energy_is_the_same_everywhere():
     assert costs["reached"].sel(policy="uniform") == 4 and costs["runs"].sel(policy="uniform") == 5
     assert costs["ratio"].sel(policy="uniform") == pytest.approx(21.5 / 20)
     (axes,) = drawings.energy(found).axes
-    heights = {round(bar.get_y() + bar.get_height(), 6) for bars in axes.containers for bar in bars}
+    heights = {round(bar.get_y() + bar.get_height(), 6) for bar in axes.patches}
     assert set(expected.values()) <= heights
     # A search has no target: all training, 20 steps.
     for place, policy in enumerate(POLICIES):

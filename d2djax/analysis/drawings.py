@@ -22,7 +22,7 @@ from d2djax.analysis.looks import (
     styled,
     told,
 )
-from d2djax.analysis.statistics import bounds_of, cost_to_end_of_none, data_of, setting
+from d2djax.analysis.statistics import bounds_of, cost_to_end_of_none, data_of, limits, setting
 from d2djax.analysis.studies import COMPARED
 from d2djax.config import Config
 from d2djax.data import SOURCES
@@ -85,7 +85,8 @@ def energy(*all_results: xarray.Dataset, ax: Any = None) -> Figure:
     """Energy until shares of the accuracy that none ends with are reached: D2D and uploads, stacked (2f).
 
     D2D is the exchange with the messages of the discovery. Runs that never reach a share count with all of their
-    training; the legend says how many they are at the largest share.
+    training; the legend says how many they are at the largest share. Whiskers are the limits of `statistics.limits`
+    for the whole of a bar.
     """
     figure, ((*columns,),) = panels(ax, 1, len(all_results), 7.2, 3.2)
     looks = looks_of(COMPARED)
@@ -101,6 +102,10 @@ def energy(*all_results: xarray.Dataset, ax: Any = None) -> Figure:
             label += f"\n(at least: {never} never reach it)" if never else ""
             axes.bar(x, between, gid=f"{policy}, D2D", **(look | {"hatch": "////"}))
             axes.bar(x, needed - between, bottom=between, label=label, gid=f"{policy}, uploads", **look)
+            ends = limits(np.stack([one["energy"].values for one in costs], axis=-1), bounds_of("energy"))[1:]
+            if np.isfinite(ends).any():
+                whiskers = {"fmt": " ", "ecolor": "black", "elinewidth": 0.6, "capsize": 1.2, "capthick": 0.6}
+                axes.errorbar(x, needed, np.abs(ends - needed), label=f"_{policy}, in all", **whiskers)
         data = data_of(results)
         axes.set(title=SOURCES[data].title if data in SOURCES else data, xlabel="share of none's final accuracy")
         axes.set_xticks(range(len(SHARES)), [f"{share:.0%}" for share in SHARES])

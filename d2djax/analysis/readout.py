@@ -11,7 +11,7 @@ import matplotlib.colors
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
-from matplotlib.container import BarContainer
+from matplotlib.container import BarContainer, ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -31,7 +31,8 @@ def _rows(axes: Axes) -> Iterator[list[Any]]:
     """Panel, series, x, y and limits of all that axes show, except arrows and texts."""
     panel = axes.get_title() or axes.get_ylabel()
     bands = [one for one in axes.collections if isinstance(one, PolyCollection)]
-    for line in axes.lines:
+    whiskers = [one for one in axes.containers if isinstance(one, ErrorbarContainer)]
+    for line in (one for one in axes.lines if one not in [held.lines[0] for held in whiskers]):
         name = str(line.get_label())
         x, y = np.asarray(line.get_xdata(), float), np.asarray(line.get_ydata(), float)
         # A band is drawn right after its line, in its colour and over the same places.
@@ -54,6 +55,11 @@ def _rows(axes: Axes) -> Iterator[list[Any]]:
                 name = bar.get_gid() or str(bars.get_label()).lstrip("_")
                 ends = bar.get_y(), bar.get_y() + bar.get_height()
             yield [panel, name, place, bar.get_width() if is_wide else bar.get_height(), *ends]
+    for held in whiskers:
+        values, ends = np.asarray(held.lines[0].get_ydata(), float), held.lines[2][0].get_segments()
+        for number, (value, ((_, low), (_, high))) in enumerate(zip(values, ends, strict=True)):
+            place = (ticks[0][number : number + 1] or [""])[0] or number
+            yield [panel, str(held.get_label()).lstrip("_"), place, value, low, high]
     for image in axes.images:
         for (row, column), value in np.ndenumerate(np.asarray(image.get_array(), float)):
             yield [panel, f"{axes.get_ylabel()} = {ticks[1][row]}", ticks[0][column], value, np.nan, np.nan]
