@@ -41,16 +41,18 @@ class Config:
 
     Fields marked static fix a shape or pick code: each combination of them is one compiled program.
     All others are leaves of the pytree, so `vmap` over them is a sweep and no new number recompiles.
+    A default that the paper gives says "As in the paper"; the paper does not give the others, which are ours.
 
     Attributes:
         dataset: Data set that the devices hold; own: points of your own, `--data mine.npz`, in Python
             `run(config, data=...)`. Static.
         data_dir: Folder of the data set; none: the usual places, or made in process (radioml). Static.
         min_snr: Lowest signal-to-noise ratio of the radio windows, dB; it has no effect on images. Static.
-        policies: Policies that are compared in each run: how the devices choose their links. Static.
+        policies: Policies that are compared in each run: how the devices choose their links. As in
+            the paper. Static.
         num_devices: Number of devices `N`; where points have owners, or a network of your own is given, the
-            default stands for theirs. Static.
-        num_classes: Number of classes `L`; 0: those of the data set. Static.
+            default stands for theirs. As in the paper. Static.
+        num_classes: Number of classes `L`; 0: those of the data set. As in the paper. Static.
         num_states: Number of channel states `S`; where gains are given, the default stands for theirs. Static.
         field_size: Side of the square field, m.
         num_hotspots: Number of hot spots, around which the devices stand. Static.
@@ -69,21 +71,22 @@ class Config:
         trust_probability: Probability that a device trusts another with a class.
         num_sensitive_classes: Number of classes that are trusted with `sensitive_trust_probability`, drawn per run.
         sensitive_trust_probability: Probability that a device trusts another with a sensitive class.
-        partition: How points are dealt: some classes to each device (the paper), shares of each class drawn from a
+        partition: How points are dealt: some classes to each device, shares of each class drawn from a
             Dirichlet distribution, shards of a list sorted by class, or i.i.d.; own: points have owners, or a
-            network of your own has counts, which is filled in. Static.
-        classes_per_device: Classes that each device starts with, in partition k_classes. Static.
+            network of your own has counts, which is filled in. As in the paper. Static.
+        classes_per_device: Classes that each device starts with, in partition k_classes. As in the paper. Static.
         concentration: Parameter `alpha` of partition dirichlet; the smaller, the fewer classes a device has.
         shards_per_device: Shards that each device starts with, in partition shards. Static.
-        points_per_device: Data points that a device starts with, in partition dirichlet on average; 0: as many as
-            in the paper, or as the owners have. Static.
-        test_fraction: Share of each class, or of the points of each owner, that is held out for testing. Static.
+        points_per_device: Data points that a device starts with, in partition dirichlet on average; 0: 990 of
+            radioml, 1,200 of images, or as many as the owners have. As in the paper. Static.
+        test_fraction: Share of each class, or of the points of each owner, that is held out for testing. As in
+            the paper. Static.
         threshold: Threshold `c_i[l]`: data points that a device needs of each class, the same for all.
         min_classes: Number of classes `L-hat` that every device should hold.
         score_fraction: Share of the threshold that counts in the score f; none: `1 - alpha_D`.
         num_episodes: Number of episodes `E` of policy training. Static.
         record_every: Episodes between two points of the recorded history, over which each is averaged. Static.
-        temperature: Divides the values in the softmax of eq. 7; 1 is the paper.
+        temperature: Divides the values in the softmax of eq. 7. As in the paper.
         initial_value: Value of an untried link; none: an upper bound of the reward. 0 is the literal reading.
         alpha_diversity: Weight `alpha_1` of the diversity score f in the reward.
         alpha_outage: Weight `alpha_2` of the outage of the chosen link.
@@ -102,10 +105,10 @@ class Config:
         amplifier_efficiency: Efficiency `eta` of the power amplifier: radiated over consumed power.
         circuit_power: Power `P_c` that a transmitter's circuits take besides, W.
         receive_power: Power `P_rx` that a receiver takes, W.
-        d2s_distance_ratio: Distance to the server, in mean distances between two devices.
-        model: Model that is trained; auto: that of the data set. Static.
+        d2s_distance_ratio: Distance to the server, in mean distances between two devices. As in the paper.
+        model: Model that is trained; auto: that of the data set, of the kind that the paper names. Static.
         scheme: What is aggregated: models (fedavg), models held near the global one (fedprox), or gradients at
-            every step (fedsgd). Static.
+            every step (fedsgd). As in the paper. Static.
         num_steps: Number of local training steps `T`. Static.
         aggregation_interval: Local steps `tau_a` between two aggregations. Static.
         evaluate_every: Aggregations between two evaluations of the global model. Static.
@@ -114,7 +117,7 @@ class Config:
             an optimiser of your own have no default.
         server_learning_rate: Step size of the server's optimiser; where one is given, it has no default.
         proximal_weight: Weight `mu` of FedProx's proximal term.
-        num_stragglers: Number of devices `m` whose update the server does not get.
+        num_stragglers: Number of devices `m` whose update the server does not get. As in the paper.
         straggler_draw: Whether the stragglers are drawn once per run or anew per aggregation. Static.
     """
 
