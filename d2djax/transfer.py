@@ -107,7 +107,7 @@ def transfer(points: Array, counts: Array, links: Array, received: Array) -> Hol
 
     Example:
         Five points. Device 0 has 10, 11 and 12 of class a and 20 of class b, device 1 has 21 of class b, device 2
-        has none. Both take from device 0: device 1 one point of each class, device 2 one of class a.
+        has none. Both take from device 0: device 1 one point of each class, device 2 one of class a::
 
             point            10   11   12   20   21
             steps: a device                      +1    the points of device 1 begin
