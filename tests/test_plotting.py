@@ -1,11 +1,13 @@
 import csv
 import io
+import sys
 from dataclasses import replace
 from typing import get_args
 
 import matplotlib
 import numpy as np
 import pytest
+import scipy
 import xarray
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
@@ -17,6 +19,7 @@ from d2djax.analysis import drawings, plots, statistics
 from d2djax.analysis.looks import CLUSTER_COLOURS, INTER_COLOUR, looks_of
 from d2djax.analysis.readout import numbers_of
 from d2djax.analysis.statistics import bounds_of, interval, limits
+from d2djax.analysis.tables import cost_table, summary_table
 from d2djax.config import PolicyName
 
 POLICIES = get_args(PolicyName)
@@ -375,6 +378,17 @@ def test_saved_figures_with_rl(found, tmp_path, runs):
     for path in paths:
         with Image.open(path) as image:
             assert image.format == "PNG" and min(image.size) > 300
+
+
+def test_tables_and_pictures_of_a_run_do_not_wait_for_scipy_stats(found, tmp_path, monkeypatch):
+    """Its import takes a second, each time that `d2djax run` has computed something."""
+    monkeypatch.setitem(sys.modules, "scipy.stats", None)
+    monkeypatch.delitem(vars(scipy), "stats", raising=False)
+    with pytest.raises(ImportError):
+        statistics.bootstrap(np.arange(3.0))
+    summary_table(found)
+    cost_table(found)
+    assert len(plots.save_figures(found, tmp_path)) == 3
 
 
 def test_saved_figures_without_rl(without_rl, tmp_path):

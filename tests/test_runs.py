@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import xarray
 from scipy import stats
+from scipy.special import stdtrit
 
 import d2djax
 from d2djax.analysis import statistics
@@ -448,6 +449,12 @@ def test_interval_is_that_of_scipy():
     np.testing.assert_allclose([low, high], expected)
     narrow = statistics.interval(samples, level=0.5)
     np.testing.assert_allclose(narrow[1:], stats.t.interval(0.5, 6, loc=mean, scale=stats.sem(samples)))
+
+
+def test_students_quantile_is_that_of_scipy_stats_bit_for_bit():
+    others = np.arange(1, 500)
+    for level in (0.5, 0.95, 0.99):
+        np.testing.assert_array_equal(stdtrit(others, 0.5 + level / 2), stats.t.ppf(0.5 + level / 2, others))
 
 
 def test_interval_by_hand():

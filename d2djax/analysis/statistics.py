@@ -52,14 +52,15 @@ def interval(samples: np.ndarray, *, level: float = 0.95) -> tuple[np.ndarray, n
     Returns:
         Mean, lower and upper limit, each [...]; with a single seed the limits are NaN.
     """
-    from scipy import stats
+    # `scipy.stats` has this quantile too, but its import takes a second.
+    from scipy.special import stdtrit
 
     samples = np.asarray(samples, np.float64)
     count, mean = samples.shape[0], samples.mean(axis=0)
     if count < 2:
         unknown = np.full_like(mean, np.nan)
         return mean, unknown, unknown
-    half = stats.t.ppf(0.5 + level / 2, count - 1) * samples.std(axis=0, ddof=1) / np.sqrt(count)
+    half = stdtrit(count - 1, 0.5 + level / 2) * samples.std(axis=0, ddof=1) / np.sqrt(count)
     return mean, mean - half, mean + half
 
 
@@ -116,12 +117,12 @@ def over_seeds(values: xarray.DataArray, *, level: float = 0.95) -> xarray.Datas
         mean of none.
     """
     import xarray
-    from scipy import stats
+    from scipy.special import stdtrit
 
     seeds, mean = values.notnull().sum("run"), values.mean("run")
     others = np.maximum(seeds.values - 1, 1)
     std = np.sqrt(((values - mean) ** 2).sum("run").values / others)
-    half = std * stats.t.ppf(0.5 + level / 2, others) / np.sqrt(np.maximum(seeds.values, 1))
+    half = std * stdtrit(others, 0.5 + level / 2) / np.sqrt(np.maximum(seeds.values, 1))
     half = mean.copy(data=np.where(seeds.values > 1, half, np.nan))
     return xarray.Dataset({"mean": mean, "low": mean - half, "high": mean + half, "seeds": seeds})
 
@@ -136,6 +137,7 @@ def bootstrap(samples: np.ndarray, *, level: float = 0.95) -> tuple[float, float
     Returns:
         Mean, lower and upper limit; with a single seed the limits are NaN, with equal samples all are the mean.
     """
+    # Only the claims of figures need it: its import takes a second.
     from scipy import stats
 
     samples = np.asarray(samples, np.float64)
