@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -108,15 +108,20 @@ def summarise(outcome: Outcome, links: Array, network: Network, config: Config) 
     }
 
 
-def best_links(rule: Any, key: Array, memory: Any, num_states: int) -> Array:
-    """[S, N] int32: the graph that a policy ends with in each state.
+def best_links(rule: Any, key: Array, memory: Any, num_states: int) -> tuple[Array, Array | bool]:
+    """[S, N] int32: the graph that a policy ends with in each state; and [] bool, whether all of them have one.
 
     Its `best`, if it has one; else the mode of its weights, ties to the smallest index.
     """
     if hasattr(rule, "best"):
-        return rule.best(memory)
-    mode = lambda state: jnp.argmax(rule.weights(key, memory, state), axis=-1).astype(jnp.int32)  # noqa: E731
-    return jax.lax.map(mode, jnp.arange(num_states))
+        return rule.best(memory), True
+
+    def mode(state: Array) -> tuple[Array, Array]:
+        weight = rule.weights(key, memory, state)
+        return jnp.argmax(weight, axis=-1).astype(jnp.int32), jnp.all(jnp.sum(weight, axis=-1) > 0)
+
+    links, is_graph = jax.lax.map(mode, jnp.arange(num_states))
+    return links, jnp.all(is_graph)
 
 
 def learn(rule: Any, key: Array, network: Network, config: Config, reward: Any = PAPER) -> Learned:
@@ -191,7 +196,11 @@ def learn(rule: Any, key: Array, network: Network, config: Config, reward: Any =
     memory = rule.init(at(key, Stream.RULE), known_of(prepared, rule.information), config)
     firsts = jnp.arange(0, config.num_episodes, config.record_every)
     (memory, _), history = jax.lax.scan(block, (memory, jnp.int32(0)), firsts)
-    return Learned(best_links(rule, at(key, Stream.RULE), memory, num_states), memory, history)
+    links, is_graph = best_links(rule, at(key, Stream.RULE), memory, num_states)
+    if is_graph is not True:
+        # Also of a state that no episode was in.
+        history = replace(history, entropy=jnp.where(is_graph, history.entropy, jnp.nan))
+    return Learned(links, memory, history)
 
 
 def boltzmann(config: Config, num_classes: int, reward: Any = PAPER) -> policy.Boltzmann:

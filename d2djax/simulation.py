@@ -27,7 +27,7 @@ from d2djax.policies import Candidate, candidates_of
 from d2djax.policies.own import OwnPolicy
 from d2djax.policy import sample
 from d2djax.recipe import Recipe
-from d2djax.reward import PAPER
+from d2djax.reward import PAPER, PaperReward, initial_value
 from d2djax.rng import Stream, at, uniform_integer
 from d2djax.transfer import floor_points, pool, transfer, whole_points
 
@@ -52,6 +52,7 @@ class Graphs:
         points_moved: [M] int32, whole points that changed their device; none are counted where they are pooled.
         history: learning curves of each policy, fields [M, episodes]; NaN for those that do not learn, none if
             no policy does.
+        bound: [] float32, what no reward of one's own should exceed, where policies start from that.
     """
 
     network: Network
@@ -66,6 +67,7 @@ class Graphs:
     control_energy: Array
     upload_energy: Array | None
     history: History | None
+    bound: Array | None
 
 
 @jax.tree_util.register_dataclass
@@ -161,6 +163,15 @@ def _histories(found: Sequence[History | None]) -> History | None:
     return _stack([nothing if one is None else one for one in found])
 
 
+def _bound(candidates: Mapping[str, Candidate], network: Network, config: Config, reward: Any) -> Array | None:
+    """The upper bound of a reward of one's own, [] float32; none where no policy starts from one, or from ours."""
+    starts = config.initial_value is None and any(one.starts_at_bound for one in candidates.values())
+    # That of the paper holds by its formula.
+    if not starts or type(reward) is PaperReward:
+        return None
+    return jnp.asarray(initial_value(config, network.counts.shape[-1], reward), jnp.float32)
+
+
 @dataclass(frozen=True)
 class Sizes:
     """Sizes of what is trained on and with; part of the compiled program.
@@ -246,6 +257,7 @@ def find_graphs(
         control_energy=energy.control_energy(place, exchanges, config.num_classes, config),
         upload_energy=None if num_parameters is None else energy.upload_energy(place, num_parameters, config),
         history=_histories([history for _, history in found]),
+        bound=_bound(candidates, network, config, reward),
     )
 
 

@@ -3,6 +3,7 @@
 import math
 import re
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -16,7 +17,7 @@ from test_discovery import as_oracle, draws
 
 import d2djax
 from d2djax import check_policy, per_device
-from d2djax.discovery import discover, learn
+from d2djax.discovery import best_links, discover, learn
 from d2djax.episode import exchange_and_reward, prepare
 from d2djax.information import feedback_of, known_of
 from d2djax.parts import as_arrays
@@ -495,6 +496,18 @@ def test_weights_that_are_none_show_in_the_results(two, options):
     found = d2djax.run(replace(two, policies=()), 1, recipe=recipe, **options)
     assert found["status"].values.tolist() == [[2, 0]]
     assert found["discovery_reward"].isnull().all()
+    # The mode of such weights is device 0, whose graph is worth something and is nothing that was learned.
+    for name in ("graph_reward", "graph_outage", "graph_reference_reward", "exchange_energy"):
+        assert found[name].sel(policy="less").isnull().all() and found[name].sel(policy="ring").notnull().all(), (
+            name
+        )
+
+
+def test_a_state_that_no_episode_was_in_has_a_graph_too():
+    rule = SimpleNamespace(weights=lambda key, memory, state: jnp.eye(3) * (state < memory))
+    links, is_graph = best_links(rule, None, 2, 2)
+    assert links.tolist() == [[0, 1, 2]] * 2 and is_graph
+    assert not best_links(rule, None, 1, 2)[1]
 
 
 def test_a_whole_number_in_a_real_field_is_real():

@@ -15,7 +15,7 @@ import pytest
 import d2djax
 from d2djax import PaperReward, Recipe, Rewards
 from d2djax.analysis import plots
-from d2djax.analysis.tables import summary_table
+from d2djax.analysis.tables import above_bound, summary_table
 from d2djax.channel import draw_state
 from d2djax.cli import commands
 from d2djax.config import complete, score_fraction
@@ -24,7 +24,7 @@ from d2djax.episode import exchange_and_reward, prepare
 from d2djax.rng import Stream, at, run_key
 from d2djax.running import programs
 from d2djax.running.repeat import read
-from d2djax.running.results import own_reward
+from d2djax.running.results import BOUND, own_reward
 from d2djax.running.results import read as read_results
 from d2djax.searching import searches
 
@@ -219,6 +219,19 @@ def test_what_is_no_number_is_told(config, options):
     given = replace(config, initial_value=20.0, policies=("none", "rl", "best_response"))
     status = d2djax.run(given, 2, recipe=Recipe(reward=seldom), **options)["status"]
     assert (status.sel(policy="none") == 0).all() and (status.sel(policy=["rl", "best_response"]) == 2).all()
+
+
+def test_a_bound_that_does_not_hold_is_told(found, config, options):
+    """Of the devices that are paid for what they send, instead of paying."""
+    assert (found["status"] == 0).all() and above_bound(found) == []
+    before = programs.num_compiled()
+    paid = d2djax.run(config, 2, recipe=Recipe(reward=Paid(price=-5.0)), **options)
+    assert programs.num_compiled() == before
+    assert paid["graph_reward"].max() > PaperReward().upper_bound(replace(complete(config), num_classes=5))
+    status = paid["status"]
+    assert (status.sel(policy="rl") == BOUND).all() and (status.drop_sel(policy="rl") == 0).all()
+    (line,) = above_bound(paid)
+    assert line.startswith(f"in 2 runs a mean reward is above the upper_bound of {__name__}.Paid")
 
 
 # --- its numbers ---

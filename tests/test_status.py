@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import xarray
 
+from d2djax.analysis.tables import above_bound
 from d2djax.config import Config
 from d2djax.evaluation import evaluate
 from d2djax.points import Points
 from d2djax.policies import candidates_of
-from d2djax.running.results import ENERGY, GRAPH, MISSING, TRAINING, counted, kind_of, variables
+from d2djax.running.results import BOUND, ENERGY, GRAPH, MISSING, TRAINING, counted, kind_of, not_finite, variables
 
 POLICIES = ("none", "rl", "pooled")
 CONFIG = Config(policies=POLICIES, num_devices=4, num_classes=3, num_states=2)
@@ -45,6 +46,7 @@ def numbers():
         control_energy=real(3),
         upload_energy=real(),
         history=SimpleNamespace(**{name: learning_curve.copy() for name in (*WORTH, "entropy")}),
+        bound=None,
     )
     curves = {name: real(3, ROUNDS) for name in ("accuracy", "loss", "train_loss", "drift")}
     for name in ("train_loss", "drift"):
@@ -156,6 +158,40 @@ def test_infinity_and_absent_devices_are_no_numbers():
     assert counted(found, "counts").isnull().all(("run", "policy", "class")).values.tolist() == [False] * 3 + [True]
     drift = counted(found, "drift").isel(round=slice(1, None))
     assert np.isnan(drift[0, 0, 0]) and int(drift.isnull().sum()) == 1
+
+
+def test_a_policy_without_weights_has_no_graph():
+    graphs, learning = numbers()
+    graphs.history.entropy[0, 1, 3] = np.nan
+    # NaN by the reward alone: there is a graph.
+    graphs.history.reward[1, 1, 3] = np.nan
+    found, before = dataset(graphs, learning), dataset(*numbers())
+    assert found["status"].values.tolist() == [[0, GRAPH, 0], [0, GRAPH, 0], [0, 0, 0]]
+    lost = {name for name in found.data_vars if name.startswith("graph_") or kind_of(name) == TRAINING}
+    assert {"graph_reward", "accuracy", "class_accuracy"} <= lost
+    for name in {"exchange_energy"} | lost:
+        assert np.isnan(found[name][0, 1]).all() and found[name].dtype == np.float32, name
+        others = (found[name].run != 0) | (found[name].policy != "rl")
+        np.testing.assert_array_equal(found[name].where(others), before[name].where(others))
+    assert found["control_energy"].notnull().all()
+
+
+def test_a_reward_above_its_bound_is_told_and_counts():
+    graphs, learning = numbers()
+    # All rewards are 1 but one of another policy in the last run, which rl never found.
+    graphs.values["reward"][2, 0, 1] = 3.0
+    graphs.bound = np.array([1.0, 0.9, 2.0], np.float32)
+    found = dataset(graphs, learning)
+    assert found["status"].values.tolist() == [[0, 0, 0], [0, BOUND, 0], [0, BOUND, 0]]
+    assert not not_finite(found["status"]).any()
+    assert counted(found, "graph_reward").sel(policy="rl").notnull().all()
+    assert counted(found, "accuracy").notnull().all()
+    (line,) = above_bound(found)
+    assert line.startswith("in 2 runs a mean reward is above the upper_bound")
+    graphs.history.entropy[1, 1, 3] = np.nan
+    status = dataset(graphs, learning)["status"]
+    assert status[1, 1] == GRAPH + BOUND and not_finite(status).sum() == 1
+    assert above_bound(dataset(*numbers())) == []
 
 
 # --- where it comes from ---

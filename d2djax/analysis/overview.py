@@ -15,7 +15,7 @@ from d2djax.analysis.reduced import settings
 from d2djax.analysis.statistics import axes_of
 from d2djax.analysis.summary import costs, summary, whole
 from d2djax.running.progress import plural
-from d2djax.running.results import read
+from d2djax.running.results import not_finite, read
 from d2djax.searching.objectives import OBJECTIVES
 from d2djax.storage import files
 
@@ -100,7 +100,7 @@ def status_line(found: Found) -> str:
     points = plural(int(np.prod([results.sizes[axis] for axis in axes])), "point")
     over = f" over {', '.join(names)}, {points} x" if axes else ","
     done = results["done"].values > 0 if "done" in results else np.ones(1, bool).repeat(results.sizes["run"])
-    bad = ((whole(results)["status"] > 0).any("policy")).sum().item()
+    bad = not_finite(whole(results)["status"]).any("policy").sum().item()
     kind = "run" if found.kind == "run" else "sweep"
     graphs = "" if "accuracy" in results else ", graphs alone"
     counts = f"{int(done.sum()):,} of {plural(done.size, 'run')} done, {bad:,} with numbers that are not finite"
@@ -216,7 +216,7 @@ def csv_text(results: xarray.Dataset) -> str:
     if "none" in results["policy"].values and "accuracy" in results:
         taken = costs(results)
         numbers = numbers.merge(taken.rename({str(name): f"to_target_{name}" for name in taken.data_vars}))
-    counts = {"runs_done": done.sum("run"), "runs_not_finite": (results["status"] > 0).sum("run")}
+    counts = {"runs_done": done.sum("run"), "runs_not_finite": not_finite(results["status"]).sum("run")}
     numbers = xarray.Dataset(counts).merge(numbers)
     columns = settings(results, axes) if axes else {}
     frame = numbers.drop_vars(columns, errors="ignore").to_dataframe(dim_order=[*axes, "policy"])

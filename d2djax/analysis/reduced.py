@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from d2djax.analysis.statistics import WITHIN, bounds_of, in_training, limits
-from d2djax.running.results import counted, last_number
+from d2djax.running.results import counted, last_number, not_finite
 
 if TYPE_CHECKING:
     import xarray
@@ -72,7 +72,7 @@ def by_point(results: xarray.Dataset) -> ByPoint:
     axes = [str(dim) for dim in results["status"].dims if dim not in WITHIN]
     status = _flat(results["status"], axes).transpose("at", "run", "policy").values
     done = _flat(results["done"], axes).values > 0 if "done" in results else np.ones(status.shape[:2], bool)
-    return ByPoint(results, axes, done, (status > 0) & done[:, :, None])
+    return ByPoint(results, axes, done, not_finite(status) & done[:, :, None])
 
 
 def settings(results: xarray.Dataset, axes: list[str]) -> dict[str, list[Any]]:

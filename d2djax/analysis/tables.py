@@ -13,7 +13,7 @@ from d2djax.analysis.reduced import settings
 from d2djax.analysis.statistics import axes_of, over_points
 from d2djax.analysis.summary import costs, summary, whole
 from d2djax.running.progress import plural
-from d2djax.running.results import own_reward
+from d2djax.running.results import BOUND, not_finite, own_reward
 
 if TYPE_CHECKING:
     import xarray
@@ -200,7 +200,7 @@ def best_trials(trials: xarray.Dataset) -> Table:
 def diverged(dataset: xarray.Dataset) -> list[str]:
     """Lines that say at which points of a sweep runs left the finite numbers, the worst first; none if none did."""
     axes = axes_of(dataset["status"])
-    bad = (dataset["status"] > 0).any("policy").sum("run")
+    bad = not_finite(dataset["status"]).any("policy").sum("run")
     counts = (bad.stack(at=axes) if axes else bad.expand_dims("at")).transpose("at")
     order = np.argsort(-counts.values, kind="stable")[: int((counts > 0).sum())]
     names = [str(name) for name, one in dataset.coords.items() if set(one.dims) <= set(axes) and name != "point"]
@@ -214,3 +214,14 @@ def diverged(dataset: xarray.Dataset) -> list[str]:
     if len(order) > MOST_LINES:
         lines.append(f"diverged: runs at {len(order) - MOST_LINES} more points, see `status`")
     return lines
+
+
+def above_bound(dataset: xarray.Dataset) -> list[str]:
+    """A line that says in how many runs a reward of one's own is above its bound; none if it is in none."""
+    runs = int((dataset["status"] >= BOUND).any("policy").sum())
+    if not runs:
+        return []
+    return [
+        f"in {plural(runs, 'run')} a mean reward is above the upper_bound of {own_reward(dataset)}: links that "
+        "were never tried start too low, so too few are tried; see `status`"
+    ]

@@ -74,7 +74,8 @@ def _going_on(out: Path) -> Iterator[None]:
 def run_command(command: Run) -> None:
     """Runs `d2djax run`."""
     from d2djax.analysis.plots import PICTURES
-    from d2djax.analysis.tables import cost_table, summary_table
+    from d2djax.analysis.tables import above_bound, cost_table, summary_table
+    from d2djax.running.results import not_finite
     from d2djax.running.runs import fill_in, run
     from d2djax.validation import validate
 
@@ -92,9 +93,11 @@ def run_command(command: Run) -> None:
     show(summary_table(dataset))
     if "none" in dataset["policy"].values and dataset.sizes["policy"] > 1:
         show(cost_table(dataset))
-    diverged = int((dataset["status"] > 0).sum())
+    diverged = int(not_finite(dataset["status"]).sum())
     if diverged:
         messages.print(f"{diverged} of {dataset['status'].size} trainings diverged: see `status`", style="yellow")
+    for line in above_bound(dataset):
+        messages.print(line, style="yellow")
     if place:
         seconds = json.loads(dataset.attrs["manifest"])["wall_seconds"]
         show(f"{seconds} s; saved in {place}: {', '.join(RUN_FILES)}", f"figures: {', '.join(pictures) or 'none'}")
@@ -141,7 +144,7 @@ def _save_run(dataset: Any, config: str, out: Path, old: Sequence[str]) -> tuple
 
 def sweep_command(command: Sweep) -> None:
     """Runs `d2djax sweep`."""
-    from d2djax.analysis.tables import diverged
+    from d2djax.analysis.tables import above_bound, diverged
     from d2djax.running import machine
     from d2djax.running.sweeps import sweep
 
@@ -163,6 +166,7 @@ def sweep_command(command: Sweep) -> None:
         found = sweep(command.config, points, seeds, out, data=data, recipe=recipe, **options)
     done = found["done"]
     show(f"{int(done.sum()):,} of {done.size:,} runs are done; saved in {out / files.STORE}", *diverged(found))
+    show(*above_bound(found))
 
 
 def search_command(command: Search) -> None:
@@ -233,7 +237,7 @@ def results_command(command: Results) -> None:
     """Runs `d2djax results`."""
     from d2djax.analysis.merging import merge
     from d2djax.analysis.overview import best_points, csv_text, open_results, status_line, trials_csv
-    from d2djax.analysis.tables import best_trials, cost_table, summary_table
+    from d2djax.analysis.tables import above_bound, best_trials, cost_table, summary_table
     from d2djax.running.results import save
 
     table, out = _check_results(command)
@@ -250,7 +254,7 @@ def results_command(command: Results) -> None:
     results = found[0].results
     if not searches:
         results = merge([one.results for one in found], command.folders) if len(found) > 1 else results
-        show(summary_table(results, most=MOST_ROWS))
+        show(summary_table(results, most=MOST_ROWS), *above_bound(results))
         policies = [str(policy) for policy in results["policy"].values]
         if "accuracy" in results and "none" in policies and len(policies) > 1:
             show(cost_table(results, most=MOST_ROWS))

@@ -13,7 +13,7 @@ import numpy as np
 from d2djax.analysis import reduced
 from d2djax.analysis.claims import claims_of
 from d2djax.analysis.looks import CLUSTER_COLOURS, INTER_COLOUR, PALETTE, looks_of, policies_of
-from d2djax.analysis.tables import cost_table, summary_table
+from d2djax.analysis.tables import above_bound, cost_table, summary_table
 from d2djax.config import Config, complete
 from d2djax.report.trials import cells_of, search_data
 from d2djax.storage import files
@@ -104,7 +104,7 @@ def _notes(points: reduced.ByPoint, curves: int, graphs: int, runs: int) -> list
         notes.append(
             f"{diverged:,} of {done * points.diverged.shape[2]:,} trainings diverged; means are of the others."
         )
-    return notes
+    return notes + above_bound(points.results)
 
 
 def page_data(results: xarray.Dataset) -> dict[str, Any]:

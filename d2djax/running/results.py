@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -44,11 +44,12 @@ _WORTH = {
     "requested_inter": ("point", "mean points requested from outside the cluster"),
     "over_budget": ("point", "mean points requested above the cluster's budget"),
 }
-# Kinds of stored numbers, each with a bit of `status`.
-TRAINING, GRAPH, ENERGY = 1, 2, 4
+# Kinds of stored numbers, each with a bit of `status`; the last bit says that a bound of one's own does not hold.
+TRAINING, GRAPH, ENERGY, BOUND = 1, 2, 4, 8
 STATUS = (
     "0: all numbers are finite; else the sum of 1: the training diverged (NaN or infinity), "
-    "2: the network, the rewards or the policies did, 4: an energy did"
+    "2: the network, the rewards or the policies did, 4: an energy did, "
+    "8: a reward is above the upper_bound of the reward, from which this policy starts"
 )
 # Where a number is missing on purpose; what is not finite anywhere else is told by `status`.
 MISSING = {
@@ -138,8 +139,11 @@ def variables(
         for name in {"graph_reward", "discovery_reward"} & set(numbers):
             attributes = numbers[name][2]
             attributes |= {"long_name": f"{attributes['long_name']}, {reward}", "reward": reward}
+    status = _status(candidates, numbers, len(graphs.state))
+    if graphs.bound is not None:
+        status |= BOUND * _is_above(candidates, numbers, np.asarray(graphs.bound)).astype(np.int8)
     about = {"units": "1", "long_name": STATUS}
-    return {"status": (per_policy, _status(candidates, numbers, len(graphs.state)), about)} | numbers
+    return {"status": (per_policy, status, about)} | _of_graphs(candidates, numbers, len(graphs.state))
 
 
 def _missing(name: str) -> dict[str, str]:
@@ -176,6 +180,47 @@ def _status(candidates: Candidates, numbers: dict[str, Variable], runs: int) -> 
         # What has no policy is shared by all.
         status |= kind_of(name) * (bad if "policy" in dims else bad[:, None]).astype(np.int8)
     return status
+
+
+def _of_graphs(candidates: Candidates, numbers: dict[str, Variable], runs: int) -> dict[str, Variable]:
+    """The variables with NaN for what is of no graph: the policy had no weights at some time, as its curves tell.
+
+    The device that is the mode of such weights is any, so what its graph is worth, what the exchange over it takes
+    and what is learned after that are no results, however finite.
+    """
+    is_lost = np.zeros((runs, len(candidates)), bool)
+    for name in {"discovery_entropy", "discovery_outage"} & set(numbers):
+        is_lost |= ~np.isfinite(numbers[name][1]).all(-1)
+    is_lost &= np.array([one.learns for one in candidates.values()])
+    if not is_lost.any():
+        return numbers
+    found = dict(numbers)
+    for name, (dims, values, about) in numbers.items():
+        if name == "exchange_energy" or name.startswith("graph_") or kind_of(name) == TRAINING:
+            lost = is_lost.reshape(*is_lost.shape, *(1,) * (values.ndim - 2))
+            found[name] = (dims, np.where(lost, np.array(np.nan, values.dtype), values), about)
+    return found
+
+
+def _is_above(candidates: Candidates, numbers: dict[str, Variable], bound: np.ndarray) -> np.ndarray:
+    """[run, policy] bool: policies that start at a bound, [run], above which some mean reward of the same run is.
+
+    Of any policy: one that starts too low tries too little, and may never find such a reward itself.
+    """
+    found = [numbers[name][1] for name in ("graph_reward", "discovery_reward") if name in numbers]
+    most = [np.where(np.isfinite(one), one, -np.inf).reshape(len(bound), -1).max(-1) for one in found]
+    # But for the error of float32.
+    is_above = np.max(most, axis=0) > bound + 1e-5 * np.maximum(np.abs(bound), 1.0)
+    return is_above[:, None] & np.array([one.starts_at_bound for one in candidates.values()])
+
+
+T = TypeVar("T", np.ndarray, "xarray.DataArray")
+
+
+def not_finite(status: T) -> T:
+    """Where a status says that numbers are not finite, and so do not count; a bound takes nothing from them."""
+    # Below 0: the run is not done.
+    return (status > 0) & (status % BOUND > 0)
 
 
 def counted(dataset: xarray.Dataset, name: str) -> xarray.DataArray:

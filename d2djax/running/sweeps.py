@@ -181,7 +181,7 @@ def _fill(
             if chunks:
                 own = {dim: values for dim, (values, _) in plan.coordinates.items()}
                 chunks.write({name: values for name, (_, values, _) in found.items()}, own)
-            tally.finish(len(runs), int((found["status"][1] > 0).any(axis=1).sum()))
+            tally.finish(len(runs), int(results.not_finite(found["status"][1]).any(axis=1).sum()))
 
 
 def _asked(found: xarray.Dataset, wanted: layout.Layout) -> xarray.Dataset:

@@ -73,7 +73,7 @@ def _evaluate(plan: SweepPlan, objectives: Sequence[str], tally: Tally, width: i
     """Each objective for every point and seed, [P, R], of the only policy; NaN where a run diverged."""
     points, runs = np.divmod(np.arange(len(plan)), len(plan.seeds))
     computed = plan.compute(points, runs, partial(stages_of, tally), width, lambda name, compiled: None)
-    tally.finish(len(plan), int((computed["status"][1] > 0).sum()))
+    tally.finish(len(plan), int(results.not_finite(computed["status"][1]).sum()))
     uploads = np.array([one.num_steps // steps_between_aggregations(one) for one in plan.axes.configs])[points]
     (policy,) = plan.setups[0].candidates
     shape = (len(plan.axes.configs), len(plan.seeds))
