@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from d2djax.data import kept, load, radioml
+from d2djax.data import Dataset, kept, load, radioml
 
 OPTIONS = {"windows_per_key": 3, "min_snr": 14}
 
@@ -45,6 +45,16 @@ def test_windows_are_made_once(cache, makes):
     load("radioml", **OPTIONS | {"seed": 1})
     assert makes == [3, 4, 3, 3]
     assert len(list(cache.iterdir())) == 4 == kept.MOST_FILES
+
+
+def test_other_data_sets_are_kept_apart(cache):
+    def make():
+        return Dataset(np.ones((3, 2), np.float32), [0, 1, 0], ("a", "b"), "waves", "made in the tests")
+
+    first, again = (kept.made_once("waves", [__file__], {"count": 3}, make) for _ in range(2))
+    same(first, again)
+    assert first.name == "waves" and len(list((cache.parent / "waves-made").iterdir())) == 1
+    assert not cache.exists()
 
 
 def test_only_the_newest_are_kept(cache, makes):

@@ -109,6 +109,9 @@ def test_it_is_found_and_read(register, tmp_path):
     register(replace(FILES, shape=(9,)))
     with pytest.raises(DataError, match=r"expected x float32 \[n, 9\]; found float32 \(15, 8\)"):
         d2djax.load("waves")
+    register(replace(FILES, read=lambda path: replace(waves(3, str(path)), name="wave")))
+    with pytest.raises(DataError, match=f"{folder / 'count.txt'}: expected data named 'waves'; found 'wave'"):
+        d2djax.load("waves")
 
 
 def test_runs_end_with_their_graphs(register, tiny_config):

@@ -117,4 +117,7 @@ def _checked(source: Source, dataset: Dataset) -> Dataset:
     if (dataset.shape, dataset.dtype) != (source.shape, source.dtype):
         expected = f"{source.dtype} [n, {', '.join(map(str, source.shape))}]"
         raise DataError(f"{dataset.source}: expected x {expected}; found {dataset.dtype} {dataset.x.shape}")
+    if dataset.name != source.name:
+        # By its name its presets, its title and its place in results are found.
+        raise DataError(f"{dataset.source}: expected data named {source.name!r}; found {dataset.name!r}")
     return dataset

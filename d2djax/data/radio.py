@@ -36,7 +36,7 @@ def _read(path: Path, *, min_snr: float = -20, **options: Any) -> Dataset:
 
 
 def _make(*, min_snr: float = -20, **options: Any) -> Dataset:
-    from d2djax.data import radioml
+    from d2djax.data import modulations, radio_channel, radioml
 
     _check_least(min_snr)
     snrs = _snrs(min_snr)
@@ -44,7 +44,8 @@ def _make(*, min_snr: float = -20, **options: Any) -> Dataset:
         raise DataError(f"radioml: option min_snr must be at most 18 dB; got {min_snr}")
     try:
         make = partial(radioml.synthesise, snrs=snrs, **options)
-        return kept.made_once(radioml.__file__, options | {"snrs": snrs}, make)
+        makers = radioml.__file__, modulations.__file__, radio_channel.__file__
+        return kept.made_once("radioml", makers, options | {"snrs": snrs}, make)
     except ValueError as error:
         raise DataError(f"radioml: {error}") from error
 
