@@ -91,6 +91,26 @@ def test_data_of_a_folder_that_is_given(monkeypatch):
     assert asked == ["here"]
 
 
+@pytest.mark.parametrize("size", ["toy", "small"])
+def test_data_of_a_study_that_names_no_data_set(monkeypatch, tmp_path, size):
+    """Its windows are read where a file of them is given, and graphs alone need none."""
+    read, computed = [], {}
+    monkeypatch.setattr(studies, "load_dataset", lambda config: read.append((config.dataset, config.data_dir)))
+
+    def compute(study, *_, data_dir, **__):
+        computed[study.name] = data_dir
+        return xarray.Dataset({"run": [0]}, attrs={"manifest": json.dumps({"data": {"name": "radioml"}})})
+
+    monkeypatch.setattr(studies, "compute", compute)
+    figure = FigureOf("One of my own", (studies.Study("mine", {}), GRAPHS), lambda *_: Figure())
+    monkeypatch.setitem(FIGURES, "mine", figure)
+    list(figures.draw(["mine"], size, tmp_path, folders={"radioml": "here.pkl", "cifar10": "there"}))
+    assert read == [("radioml", "here.pkl")] and computed == {"mine": "here.pkl", "graphs": None}
+    read.clear()
+    list(figures.draw(["mine"], size, tmp_path))
+    assert read == [] and computed == {"mine": None, "graphs": None}
+
+
 def test_the_template_of_a_figure_draws_its_own(monkeypatch, tmp_path, capsys):
     template = runpy.run_path(str(EXPERIMENTS / "figure.py"))
     small = replace(template["CONFIG"], num_devices=6, num_states=2, num_episodes=40)

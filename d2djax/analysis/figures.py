@@ -175,7 +175,9 @@ def draw(
         ValueError: there are other results in the folder.
     """
     needed = {study.name: study for name in check_names(names) for study in FIGURES[name].studies}
-    place = {name: folders.get(str(study.settings.get("dataset"))) for name, study in needed.items()}
+    # Also of a study that leaves the data set at its default; of graphs alone no points are read.
+    data_sets = {name: studies.settings_of(study, size)[0].dataset for name, study in needed.items()}
+    place = {name: folders.get(data_sets[name]) if study.trains else None for name, study in needed.items()}
     for name, study in needed.items():
         studies.check_data(study, size, place[name])
     done: dict[str, xarray.Dataset] = {}

@@ -116,7 +116,9 @@ def check_data(study: Study, size: Size, data_dir: str | None = None) -> None:
         DataError: it cannot be found or read.
     """
     config, _ = settings_of(study, size)
-    if _reads_files(study, config) and size != "toy":
+    # What is made in process at any size is read instead where a folder is given.
+    is_given = study.trains and not _reads_files(study, config) and data_dir is not None
+    if is_given or (_reads_files(study, config) and size != "toy"):
         load_dataset(replace(complete(config), data_dir=data_dir))
 
 
