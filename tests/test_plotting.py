@@ -354,6 +354,26 @@ def test_numbers_of_bars_and_heat_maps():
     ]
 
 
+def test_what_is_in_no_csv_is_told():
+    axes = (figure := Figure()).subplots(1, 4)
+    for number, one in enumerate(axes):
+        one.plot([0, 1], [2.0, 3.0], label="a")
+        one.set_title(f"panel {number}")
+    axes[0].scatter([0, 1], [2, 3])
+    axes[1].contour([[0.0, 1.0], [2.0, 3.0]])
+    axes[2].axvspan(0, 1)
+    axes[2].fill_between([0, 5], [1, 1], [2, 2])
+    axes[3].fill_between([0, 1], [1, 2], [3, 4], color=axes[3].lines[0].get_color(), alpha=0.2)
+    axes[3].add_patch(FancyArrowPatch((0, 0), (1, 1)))
+    with pytest.warns(UserWarning, match="not in the CSV") as told:
+        assert len(numbers_of(figure).splitlines()) == 9
+    assert [str(one.message).split(": not")[0] for one in told] == [
+        "panel 'panel 0' also shows PathCollection",
+        "panel 'panel 1' also shows QuadContourSet",
+        "panel 'panel 2' also shows FillBetweenPolyCollection, Rectangle",
+    ]
+
+
 def test_numbers_of_bars_that_stand_on_others():
     axes = (figure := Figure()).subplots()
     axes.bar([0, 1], [1.0, 2.0], gid="D2D")

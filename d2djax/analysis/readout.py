@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import csv
 import io
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import matplotlib.colors
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.container import BarContainer, ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import FancyArrowPatch
 
 
 def _limits_of(collection: PolyCollection) -> dict[float, tuple[float, float]]:
@@ -28,7 +31,7 @@ def _limits_of(collection: PolyCollection) -> dict[float, tuple[float, float]]:
 
 
 def _rows(axes: Axes) -> Iterator[list[Any]]:
-    """Panel, series, x, y and limits of all that axes show, except arrows and texts."""
+    """Panel, series, x, y and limits of all that axes show, except arrows and texts; warns of what is left out."""
     panel = axes.get_title() or axes.get_ylabel()
     bands = [one for one in axes.collections if isinstance(one, PolyCollection)]
     whiskers = [one for one in axes.containers if isinstance(one, ErrorbarContainer)]
@@ -63,6 +66,13 @@ def _rows(axes: Axes) -> Iterator[list[Any]]:
     for image in axes.images:
         for (row, column), value in np.ndenumerate(np.asarray(image.get_array(), float)):
             yield [panel, f"{axes.get_ylabel()} = {ticks[1][row]}", ticks[0][column], value, np.nan, np.nan]
+    of_bars = [bar for bars in axes.containers if isinstance(bars, BarContainer) for bar in bars.patches]
+    others: list[Artist] = [one for one in axes.patches if one not in of_bars]
+    others += [one for one in axes.collections if one in bands or not isinstance(one, PolyCollection)]
+    kinds = sorted({type(one).__name__ for one in others if not isinstance(one, FancyArrowPatch)})
+    # The scale of a heat map has no numbers of its own.
+    if kinds and axes.get_label() != "<colorbar>":
+        warnings.warn(f"panel {panel!r} also shows {', '.join(kinds)}: not in the CSV of its numbers", stacklevel=4)
 
 
 def _belongs(collection: PolyCollection, line: Line2D) -> bool:
@@ -90,6 +100,10 @@ def _shown(value: Any) -> str:
 
 
 def numbers_of(figure: Figure) -> str:
-    """The numbers that a figure shows, as CSV: panel, series, x, y, and limits of a band or ends of a bar."""
+    """The numbers that a figure shows, as CSV: panel, series, x, y, and limits of a band or ends of a bar.
+
+    Lines, bands around them, bars and heat maps are read; a warning names what else a panel shows, such as the
+    `PathCollection` of a scatter.
+    """
     rows = (row for axes in figure.axes for row in _rows(axes))
     return table(("panel", "series", "x", "y", "low", "high"), rows)
