@@ -139,7 +139,7 @@ def test_energy():
 def test_bars_of_energy_have_the_interval_of_the_whole_bar():
     from d2djax.analysis import drawings, readout
 
-    curves = BENCHMARK[:4] + [[[0.1, 0.3], [0.1, 0.1], [0.1, 0.5]]]
+    curves = [*BENCHMARK[:4], [[0.1, 0.3], [0.1, 0.1], [0.1, 0.5]]]
     figure = drawings.energy(results(curves))
     rows = list(csv.DictReader(io.StringIO(readout.numbers_of(figure))))
     (whole,) = (row for row in rows if row["series"] == "rl, in all" and row["x"] == "100%")

@@ -66,13 +66,21 @@ def _rows(axes: Axes) -> Iterator[list[Any]]:
     for image in axes.images:
         for (row, column), value in np.ndenumerate(np.asarray(image.get_array(), float)):
             yield [panel, f"{axes.get_ylabel()} = {ticks[1][row]}", ticks[0][column], value, np.nan, np.nan]
-    of_bars = [bar for bars in axes.containers if isinstance(bars, BarContainer) for bar in bars.patches]
-    others: list[Artist] = [one for one in axes.patches if one not in of_bars]
-    others += [one for one in axes.collections if one in bands or not isinstance(one, PolyCollection)]
-    kinds = sorted({type(one).__name__ for one in others if not isinstance(one, FancyArrowPatch)})
+    _tell_what_is_left(axes, panel, bands)
+
+
+def _tell_what_is_left(axes: Axes, panel: str, bands: list[PolyCollection]) -> None:
+    """Warns of what axes show that is no row; `bands` are those that belong to no line."""
+    read: list[Artist] = []
+    for held in axes.containers:
+        read += held.patches if isinstance(held, BarContainer) else []
+        read += held.lines[2] if isinstance(held, ErrorbarContainer) else []
+    others = [one for one in axes.collections if one in bands or not isinstance(one, PolyCollection)]
+    shown = [one for one in (*axes.patches, *others) if one not in read and not isinstance(one, FancyArrowPatch)]
     # The scale of a heat map has no numbers of its own.
-    if kinds and axes.get_label() != "<colorbar>":
-        warnings.warn(f"panel {panel!r} also shows {', '.join(kinds)}: not in the CSV of its numbers", stacklevel=4)
+    if shown and axes.get_label() != "<colorbar>":
+        kinds = ", ".join(sorted({type(one).__name__ for one in shown}))
+        warnings.warn(f"panel {panel!r} also shows {kinds}: not in the CSV of its numbers", stacklevel=5)
 
 
 def _belongs(collection: PolyCollection, line: Line2D) -> bool:
@@ -102,8 +110,8 @@ def _shown(value: Any) -> str:
 def numbers_of(figure: Figure) -> str:
     """The numbers that a figure shows, as CSV: panel, series, x, y, and limits of a band or ends of a bar.
 
-    Lines, bands around them, bars and heat maps are read; a warning names what else a panel shows, such as the
-    `PathCollection` of a scatter.
+    Lines, bands around them, bars, whiskers and heat maps are read; a warning names what else a panel shows, such
+    as the `PathCollection` of a scatter.
     """
     rows = (row for axes in figure.axes for row in _rows(axes))
     return table(("panel", "series", "x", "y", "low", "high"), rows)
