@@ -1,1 +1,1 @@
-"""How fast d2djax is, next to what it could be replaced by on the same machine; see README.md."""
+"""Compares the speed of d2djax with that of its alternatives on the same machine; see README.md."""

@@ -18,13 +18,13 @@ Script = Literal["discovery", "convolution", "federated", "end_to_end", "sweep",
 
 @dataclass(frozen=True)
 class Benchmarks:
-    """Time d2djax next to its alternatives on this machine; minutes in all.
+    """Time d2djax and its alternatives on this machine; takes minutes.
 
     Attributes:
         only: Scripts to run; none: all.
-        gpu: The script for an accelerator alone, a few minutes; it runs on a CPU too.
-        toy: Sizes of seconds, to see that everything works; the numbers mean nothing.
-        out: Folder to whose files the results are appended.
+        gpu: Run only the script for an accelerator, a few minutes; it also runs on a CPU.
+        toy: Tiny sizes, seconds each, to check that everything works; the numbers mean nothing.
+        out: Folder with the files to which the results are appended.
     """
 
     only: tuple[Script, ...] = ()

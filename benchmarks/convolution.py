@@ -1,4 +1,4 @@
-"""SGD steps of the image network with weights of each device's own: d2djax, nn.Conv, PyTorch, products alone."""
+"""SGD steps of the image network with separate weights per device: d2djax, nn.Conv, PyTorch, products alone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FLAX_SCAN, FLAX_MAP = "nn.Conv, vmap in scan", "nn.Conv, lax.map in scan"
 TORCH = "PyTorch, loop over clients"
 XLA_PRODUCTS, NUMPY_PRODUCTS = "its products alone, XLA", "its products alone, NumPy"
 CLASSES, LEARNING_RATE = 10, 0.01
-# Largest difference of two steps, relative to a step, that roundings explain.
+# Largest difference between two steps, relative to a step, that rounding explains.
 CLOSE = 1e-4
 SPLIT = PartitionSpec("run")
 
@@ -39,10 +39,10 @@ class Sizes:
     """How much is timed.
 
     Attributes:
-        clients: devices that train, each with weights of its own.
+        clients: devices that train, each with its own weights.
         minibatch: images of a step.
         side: pixels of an image's side.
-        steps: steps of every client in one call; `nn.Conv` takes one, being slow.
+        steps: steps of every client in one call; `nn.Conv` takes one, since it is slow.
         few: clients of `nn.Conv` in loops, where it is slowest.
         repeats: rounds.
     """
@@ -60,7 +60,7 @@ TOY = Sizes(clients=2, few=2, minibatch=2, side=8, steps=2, repeats=2)
 
 
 class FlaxCNN(nn.Module):
-    """`ImageCNN` as one writes it in Flax; the same parameters."""
+    """`ImageCNN` written in plain Flax, with the same parameters."""
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
@@ -72,16 +72,16 @@ class FlaxCNN(nn.Module):
 
 
 def shifts(num_steps: int) -> np.ndarray:
-    """[num_steps] float32, what is added to the images in each step of a client."""
+    """Offsets added to the images in each step of a client, [num_steps] float32."""
     return np.linspace(0.0, 0.1, num_steps, dtype=np.float32)
 
 
 def local_steps(network: nn.Module, over_clients: Callable, num_steps: int | None) -> Callable:
-    """A function of (parameters, x, y), each with a leading axis of clients, to the parameters after the steps.
+    """A function from (parameters, x, y), each with a leading axis of clients, to the parameters after the steps.
 
     Args:
-        network: takes images, gives logits.
-        over_clients: `jax.vmap`, or what else makes a function of one client one of all.
+        network: maps images to logits.
+        over_clients: `jax.vmap`, or another transformation from a function of one client to one of all clients.
         num_steps: steps of each client, in a scan as in federated training; none: a single one, without a scan.
     """
 
@@ -94,7 +94,7 @@ def local_steps(network: nn.Module, over_clients: Callable, num_steps: int | Non
         return jax.tree.map(lambda leaf, slope: leaf - LEARNING_RATE * slope, parameters, gradient)
 
     def steps(parameters: Any, x: Array, y: Array) -> Any:
-        # A shift of the images makes the steps differ, so that no work on the images is done once for all steps.
+        # Shifted images make the steps differ, so that XLA cannot share work on the images between steps.
         shifted = lambda parameters, shift: (step(parameters, x + shift, y), None)  # noqa: E731
         return jax.lax.scan(shifted, parameters, jnp.asarray(shifts(num_steps or 1)))[0]
 
@@ -112,7 +112,7 @@ def first_alone(client: Callable) -> Callable:
 
 
 def on_all(function: Callable, mesh: Mesh) -> Callable:
-    """As `map_runs` runs it: each JAX device, on a CPU each core, computes a run of its own."""
+    """As in `map_runs`: each JAX device (on a CPU, each core) computes its own run."""
 
     def one_run(*arguments: Any) -> Any:
         found = function(*jax.tree.map(lambda leaf: leaf[0], arguments))
@@ -128,7 +128,7 @@ def spread_out(tree: Any, mesh: Mesh) -> Any:
 
 
 def example(sizes: Sizes) -> tuple[Any, Array, Array]:
-    """First parameters, different for every client, and a minibatch of random images and labels for each."""
+    """Initial parameters, different for every client, and a minibatch of random images and labels for each."""
     keys = jax.random.split(jax.random.key(0), sizes.clients)
     x = jax.random.normal(keys[0], (sizes.clients, sizes.minibatch, sizes.side, sizes.side, 3))
     y = jax.random.randint(keys[0], (sizes.clients, sizes.minibatch), 0, CLASSES)
@@ -136,7 +136,7 @@ def example(sizes: Sizes) -> tuple[Any, Array, Array]:
 
 
 def shapes(sizes: Sizes) -> list[tuple[int, int, int]]:
-    """(rows, inputs, outputs) of the product that each layer is, one client."""
+    """(rows, inputs, outputs) of the matrix product that each layer computes for one client."""
     points = sizes.minibatch * sizes.side**2
     flat = (sizes.side // 4) ** 2 * 64
     return [
@@ -148,7 +148,7 @@ def shapes(sizes: Sizes) -> list[tuple[int, int, int]]:
 
 
 def gflop(sizes: Sizes) -> float:
-    """10^9 operations of a client's step: three products a layer, two in the first, whose input is fixed."""
+    """10^9 operations of a client's step: three products per layer, two in the first, whose input is fixed."""
     layers = shapes(sizes)
     return sum(2e-9 * (3 if layer else 2) * m * k * n for layer, (m, k, n) in enumerate(layers))
 
@@ -186,17 +186,17 @@ def numpy_products(layers: list[Any]) -> None:
 
 
 def torch_trainer(arguments: tuple, num_steps: int) -> Callable | None:
-    """What trains the clients of one run with PyTorch, see `convolution_torch.make_trainer`; none without it."""
+    """The PyTorch trainer of the clients of one run, see `convolution_torch.make_trainer`; none without PyTorch."""
     if importlib.util.find_spec("torch") is None:
         return None
     module = importlib.import_module("benchmarks.convolution_torch")
-    # All runs are equal, and PyTorch uses all cores for one.
+    # All runs are equal, and PyTorch uses all cores for one run.
     one_run = jax.tree.map(lambda leaf: np.asarray(leaf[0]), arguments)
     return module.make_trainer(*one_run, shifts(num_steps), LEARNING_RATE)
 
 
 def torch_step(arguments: tuple) -> Any:
-    """The first client's parameters after one step with PyTorch, as d2djax has them; none without it."""
+    """The first client's parameters after one PyTorch step, in the layout of d2djax; none without PyTorch."""
     client = jax.tree.map(lambda leaf: leaf[:, :1], arguments)
     train = torch_trainer(client, 1)
     if train is None:
@@ -205,10 +205,10 @@ def torch_step(arguments: tuple) -> Any:
 
 
 def check(arguments: tuple, mesh: Mesh) -> str:
-    """Takes a step of the first client with d2djax, `nn.Conv` and, if it is there, PyTorch; says that all agree.
+    """Runs a step of the first client with d2djax, `nn.Conv` and, if present, PyTorch; reports that all agree.
 
     Raises:
-        RuntimeError: one changes the parameters otherwise than d2djax.
+        RuntimeError: one changes the parameters differently from d2djax.
     """
     step = lambda network: on_all(local_steps(network, first_alone, None), mesh)(*arguments)  # noqa: E731
     found = {name: jax.tree.map(lambda leaf: leaf[0], step(one)) for name, one in networks().items()}
@@ -216,7 +216,7 @@ def check(arguments: tuple, mesh: Mesh) -> str:
     found |= {} if by_torch is None else {TORCH: by_torch}
     start = jax.tree.map(lambda leaf: np.asarray(leaf[0, 0]), arguments[0])
     for name, after in found.items():
-        # By change, not by parameter: a step is so short that all parameters are close to the first ones.
+        # Compare the changes: after one short step, all parameters are close to the initial ones.
         error = jax.tree.map(_difference, found["d2djax"], after, start)
         if not max(jax.tree.leaves(error)) < CLOSE:
             raise RuntimeError(f"a step of d2djax is not one of {name}: they differ by {error}")
@@ -224,7 +224,7 @@ def check(arguments: tuple, mesh: Mesh) -> str:
 
 
 def _difference(wanted: Any, found: Any, start: np.ndarray) -> float:
-    """Norm of the difference of two parameters after a step, relative to that of the step."""
+    """Norm of the difference between two sets of parameters after a step, relative to the norm of the step."""
     norm = lambda leaf: float(np.linalg.norm(np.asarray(leaf)))  # noqa: E731
     return norm(wanted - found) / norm(wanted - start)
 
@@ -235,13 +235,13 @@ def networks() -> dict[str, nn.Module]:
 
 
 def torch_contestant(arguments: tuple, sizes: Sizes) -> Contestant:
-    """PyTorch, which takes as many steps of each client as d2djax, of one run."""
+    """PyTorch on one run, with as many steps per client as d2djax."""
     train = torch_trainer(arguments, sizes.steps)
     return Contestant(TORCH, train, sizes.clients * sizes.steps) if train else missing(TORCH, "torch")
 
 
 def contestants(sizes: Sizes, arguments: tuple, mesh: Mesh) -> list[Contestant]:
-    """All, each with its work in steps of one client; the products of one step count as one step."""
+    """All contestants, with their work in client steps; the products of one step count as one step."""
     (ours, flax), made = networks().values(), []
     for name, network, over, num_steps, clients in (
         (OURS, ours, jax.vmap, sizes.steps, sizes.clients),
@@ -269,7 +269,7 @@ def run(toy: bool = False) -> Report:
     checked = check(arguments, mesh)
     raced = race(NAME, case, contestants(sizes, arguments, mesh), unit="steps", repeats=sizes.repeats)
     by_name = {one.contestant: one for one in raced}
-    # As federated training runs the clients on this backend.
+    # The way in which federated training runs the clients on this backend.
     ours = OURS_MAP if jax.default_backend() == "cpu" else OURS
     targets = []
     # Against nn.Conv at its best under vmap: XLA's CPU runs a convolution in a loop several times slower.

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from d2djax.running.machine import num_cores
 
 State = dict[str, Tensor]
-# Places in `make_network` of the layers that have parameters, and what Flax calls them.
+# Indices in `make_network` of the layers with parameters, and their names in Flax.
 LAYERS = {"0": "Conv_0", "3": "Conv_1", "7": "Dense_0", "9": "Dense_1"}
 CHANNELS = 64
 
 
 def make_network(side: int, num_classes: int) -> nn.Module:
-    """`d2djax.models.ImageCNN` as one writes it in PyTorch, for images [B, 3, side, side]."""
+    """`d2djax.models.ImageCNN` written in plain PyTorch, for images [B, 3, side, side]."""
     return nn.Sequential(
         *(nn.Conv2d(3, 32, 3, padding=1), nn.MaxPool2d(2), nn.ReLU()),
         *(nn.Conv2d(32, CHANNELS, 3, padding=1), nn.MaxPool2d(2), nn.ReLU()),
@@ -27,7 +27,7 @@ def make_network(side: int, num_classes: int) -> nn.Module:
 
 
 def _flip(kernel: np.ndarray, layer: str, side: int) -> np.ndarray:
-    """A kernel of Flax as PyTorch has it: outputs first, and channels before places."""
+    """A Flax kernel in the layout of PyTorch: outputs first, and channels before positions."""
     if layer.startswith("Conv"):
         return kernel.transpose(3, 2, 0, 1)
     if layer == "Dense_0":
@@ -37,7 +37,7 @@ def _flip(kernel: np.ndarray, layer: str, side: int) -> np.ndarray:
 
 
 def _flip_back(weight: np.ndarray, layer: str, side: int) -> np.ndarray:
-    """The reverse of `_flip`."""
+    """The inverse of `_flip`."""
     if layer.startswith("Conv"):
         return weight.transpose(2, 3, 1, 0)
     if layer == "Dense_0":
@@ -47,18 +47,18 @@ def _flip_back(weight: np.ndarray, layer: str, side: int) -> np.ndarray:
 
 
 def to_state(parameters: Any, side: int) -> State:
-    """Parameters of one client as `make_network` names them."""
+    """Parameters of one client by the names of `make_network`."""
     found = {}
     for place, layer in LAYERS.items():
         leaves = parameters["params"][layer]
-        # Copies: PyTorch trains in place, and arrays of JAX must not change.
+        # Copies: PyTorch trains in place, and JAX arrays must not change.
         found[f"{place}.weight"] = torch.tensor(_flip(np.asarray(leaves["kernel"]), layer, side).copy())
         found[f"{place}.bias"] = torch.tensor(np.array(leaves["bias"]))
     return found
 
 
 def from_state(state: State, side: int) -> Any:
-    """The reverse of `to_state`."""
+    """The inverse of `to_state`."""
     layers = {
         layer: {
             "kernel": _flip_back(state[f"{place}.weight"].numpy(), layer, side),
@@ -70,17 +70,17 @@ def from_state(state: State, side: int) -> Any:
 
 
 def make_trainer(parameters: Any, x: np.ndarray, y: np.ndarray, shifts: np.ndarray, rate: float) -> Callable:
-    """A function without arguments that trains every client from its first parameters, one after the other.
+    """A function without arguments that trains every client from its initial parameters, one after the other.
 
     Args:
-        parameters: of all clients, as d2djax has them, with a leading axis of clients.
+        parameters: of all clients, in the layout of d2djax, with a leading axis of clients.
         x: [clients, B, side, side, 3] float32, the minibatch of each.
         y: [clients, B] int, its labels.
         shifts: [steps], added to the images, one in each step.
         rate: step size.
 
     Returns:
-        A function to the states of all clients after their steps.
+        A function that returns the states of all clients after their steps.
     """
     torch.set_num_threads(num_cores())
     clients, side = len(x), x.shape[2]
@@ -98,7 +98,7 @@ def make_trainer(parameters: Any, x: np.ndarray, y: np.ndarray, shifts: np.ndarr
             optimizer.zero_grad()
             nn.functional.cross_entropy(network(images[client] + shift), targets[client]).backward()
             optimizer.step()
-        # A client's own: the next one overwrites those of the network.
+        # A copy per client: the next client overwrites the parameters of the network.
         return {name: leaf.clone() for name, leaf in network.state_dict().items()}
 
     return lambda: [train_client(client) for client in range(clients)]

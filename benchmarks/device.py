@@ -1,4 +1,4 @@
-"""What one accelerator does: discovery, training and whole runs, next to its memory bandwidth and matrix rate."""
+"""Rates of one accelerator: discovery, training and whole runs, with its memory bandwidth and matrix rate."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class Sizes:
     """How much is timed.
 
     Attributes:
-        discovery_runs: networks that discover at the same time.
+        discovery_runs: networks on which discovery runs at the same time.
         episodes: of each of them.
         mlp_runs: runs that train the fully connected network at the same time.
         cnn_runs: runs that train the image network.
         devices: of each run that trains.
         steps: local steps of each of them.
-        images: images of a data set made in process.
+        images: images of the generated data set.
         whole_runs: runs from the network to the last accuracy.
         whole_steps: local steps of each of them.
         whole_episodes: episodes of each of them.
@@ -106,7 +106,7 @@ def limits(sizes: Sizes) -> list[Result]:
     matrix = jnp.ones((sizes.matrix, sizes.matrix), jnp.float32)
     contestants = [
         compiled("copy, GB", lambda x: x + 1.0, (vector,), 8e-9 * sizes.vector),
-        # As training multiplies: at the default precision, which on recent GPUs is below that of float32.
+        # Multiply as training does: at the default precision, which on recent GPUs is below float32.
         compiled("matrix product, GFLOP", lambda x: x @ x, (matrix,), 2e-9 * sizes.matrix**3),
     ]
     return race(NAME, {"what": "limits"}, contestants, unit="", repeats=sizes.repeats)
@@ -165,16 +165,16 @@ def trainings(dataset: str, all_runs: Sequence[int], sizes: Sizes) -> tuple[list
 
 
 def flops(model: str, num_parameters: int) -> float:
-    """Operations to train on one point: three products a weight, two in the first layer, whose input is fixed."""
+    """Operations to train on one point: three products per weight, two in the first layer, whose input is fixed."""
     if model == "mlp":
         return 6 * num_parameters - 2 * 784 * 200
-    # A weight of a convolution is used at every place: 32 x 32 in the first layer, 16 x 16 in the second.
+    # A weight of a convolution is used at every position: 32 x 32 in the first layer, 16 x 16 in the second.
     first, second = 27 * 32, 288 * 64
     return 4 * 1024 * first + 6 * (256 * second + num_parameters - first - second)
 
 
 def whole_runs(sizes: Sizes) -> list[Result]:
-    """Runs per second from the network to the last accuracy: three policies each, with compiling."""
+    """Runs per second from the network to the last accuracy: three policies each, including compilation."""
     config = Config(
         dataset="fashion_mnist",
         num_steps=sizes.whole_steps,
@@ -193,13 +193,13 @@ def whole_runs(sizes: Sizes) -> list[Result]:
 
 
 def run(toy: bool = False) -> Report:
-    """The benchmark of an accelerator; on a machine without one it measures the CPU."""
+    """The accelerator benchmark; on a machine without an accelerator it measures the CPU."""
     sizes = TOY if toy else FULL
     limit, discovery = limits(sizes), discoveries(sizes)
     mlp, mlp_gflop = trainings("fashion_mnist", sizes.mlp_runs, sizes)
     cnn, cnn_gflop = trainings("cifar10", sizes.cnn_runs, sizes)
     bandwidth, rate = (one.rate for one in limit)
-    # What an episode has to touch at least, N = 25, L = 10: the values of a state, requests, shares, buffers.
+    # The least memory that an episode accesses, N = 25, L = 10: the values of a state, requests, shares, buffers.
     least = 4e-9 * (25 * 25 + 4 * 25 * 10 + 6 * 25)
     notes = [f"{NAME}: {', '.join(str(kind) for kind in jax.devices())}, {jax.default_backend()}"]
     best = max(discovery, key=lambda one: one.rate)

@@ -32,14 +32,14 @@ class Sizes:
 
     Attributes:
         batches: networks at once, and episodes of each.
-        many: the batch from which on the targets for many networks hold.
+        many: the smallest batch to which the targets for many networks apply.
         loops: episodes in a call of each baseline, here and in the next two.
         numpy: see `loops`.
         c: see `loops`.
         devices: values of N.
         classes: values of L.
         states: values of S.
-        episodes: in the sweeps at N = 25; other N get as many as keep the work alike.
+        episodes: in the sweeps at N = 25; at other N, as many as keep the work similar.
         repeats: rounds.
     """
 
@@ -99,7 +99,7 @@ def _networks(seeds: jax.Array, config: Config) -> Network:
 
 def draw_networks(config: Config, batch: int) -> tuple[np.ndarray, Network]:
     """Seeds 0 .. batch - 1, and the network of each."""
-    # The number of episodes is part of a program; networks do not depend on it and need not compile anew for it.
+    # A program depends on the number of episodes; networks do not and need no recompilation when it changes.
     config = dataclasses.replace(config, num_episodes=Config.num_episodes)
     seeds = np.arange(batch)
     return seeds, jax.tree.map(np.asarray, _networks(seeds, config))
@@ -111,12 +111,12 @@ def draw_network(config: Config) -> Network:
 
 
 def package_contestants(config: Config, batch: int) -> list[Contestant]:
-    """d2djax for `batch` networks: vmapped in one program, and spread over all devices as runs are."""
+    """d2djax for `batch` networks: vmapped in one program, and distributed over all devices like runs."""
     items, numbers, work = draw_networks(config, batch), as_numbers(config), batch * config.num_episodes
     together = jax.vmap(lambda item, config: one_run(config, item, None), (0, None))
     found = [compiled(f"{PACKAGE}, vmap", together, (items, numbers), work)]
     widths = {"map_runs": None}
-    # The default takes one run at a time on each CPU; this is the best of the others.
+    # The default computes one run at a time on each CPU; this is the best of the other widths.
     if batch > len(jax.local_devices()):
         widths["map_runs, 8 at a time"] = min(8, -(-batch // len(jax.local_devices())))
     for name, width in widths.items():
@@ -129,7 +129,7 @@ Baseline = Callable[[Problem, np.ndarray], Found]
 
 
 def baselines() -> dict[str, Baseline | None]:
-    """What d2djax is compared to, by name; none if the tool for it is missing."""
+    """The baselines by name; none if the tool is missing."""
     has_compiler = not discovery_c.missing()
     fast = lambda problem, uniform: discovery_c.discover(problem, uniform, discovery_c.FAST_FLAGS)  # noqa: E731
     return {
@@ -141,7 +141,7 @@ def baselines() -> dict[str, Baseline | None]:
 
 
 def baseline(name: str, network: Network, config: Config, num_episodes: int) -> Contestant:
-    """A baseline that discovers the graph of one network, from numbers that NumPy draws within the time taken."""
+    """A baseline for one network; its timing includes the random draws with NumPy."""
     function = baselines()[name]
     if function is None:
         return missing(name, discovery_c.missing())
@@ -151,10 +151,10 @@ def baseline(name: str, network: Network, config: Config, num_episodes: int) -> 
 
 
 def check_baselines(config: Config, num_episodes: int) -> str:
-    """Lets every baseline discover with the numbers that d2djax draws; says that all agree.
+    """Runs every baseline with the random numbers of d2djax; reports that all agree.
 
     Raises:
-        RuntimeError: one does other work than d2djax.
+        RuntimeError: one does different work from d2djax.
     """
     network = draw_network(config)
     uniform = np.asarray(package_draws(run_key(0), num_episodes, config.num_devices))
@@ -181,7 +181,7 @@ def by_batch(sizes: Sizes) -> tuple[list[Result], list[Target]]:
 
 
 def targets_of(batch: int, raced: list[Result], many: int) -> list[Target]:
-    """The promised ratios of one batch, for the fastest way to call d2djax."""
+    """The target ratios of one batch, for the fastest d2djax variant."""
     package = max((one for one in raced if one.contestant.startswith(PACKAGE)), key=lambda one: one.rate)
     promised = []
     if batch == 1:
@@ -230,7 +230,7 @@ def growth(results: list[Result], symbol: str) -> tuple[float, tuple[float, floa
 
 
 def _largest(results: list[Result], symbol: str) -> list[int]:
-    """The two largest sizes for which growth is promised: up to 400, beyond which states leave the cache."""
+    """The two largest sizes with a target for growth: up to 400, beyond which states leave the cache."""
     return sorted({one.case[symbol] for one in results if one.case[symbol] <= 400})[-2:]
 
 

@@ -1,4 +1,4 @@
-"""Discovery of one network on one core in C: compiles discovery.c, and calls it."""
+"""Discovery for one network on one core in C: compiles discovery.c and calls it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.discovery_problem import CURVES, Found, Problem
 
 COMPILER = "gcc"
 FLAGS = ("-O3", "-march=native")
-# Lets the compiler reorder sums and take the vectorised exponential of glibc.
+# Allows the compiler to reorder sums and use glibc's vectorised exponential.
 FAST_FLAGS = (*FLAGS, "-ffast-math")
 
 _SIZES = ("num_states", "num_devices", "num_classes", "num_clusters", "num_episodes", "record_every", "min_classes")
@@ -48,8 +48,8 @@ def _library(flags: tuple[str, ...]) -> ctypes.CDLL:
     with tempfile.TemporaryDirectory() as folder:
         code, library = Path(folder) / "discovery.o", Path(folder) / "discovery.so"
         subprocess.run([COMPILER, *flags, "-fPIC", "-c", str(source), "-o", str(code)], check=True, timeout=120)
-        # Linked without the flags: with -ffast-math, loading the library would turn the tiniest numbers of the
-        # whole process to zero, in d2djax too.
+        # Linked without the flags: with -ffast-math, loading the library would flush subnormal numbers to zero
+        # in the whole process, including d2djax.
         subprocess.run([COMPILER, "-shared", str(code), "-o", str(library), "-lm"], check=True, timeout=120)
         return ctypes.CDLL(str(library))
 

@@ -1,6 +1,6 @@
-"""Discovery as one writes it down first: NumPy, one device after the other.
+"""A straightforward first implementation of discovery: NumPy, one device after the other.
 
-A contestant, not the reference: that is `tests/oracle.py`, whose loops over scalars take several times as long.
+A contestant, not the reference: the reference is `tests/oracle.py`, whose scalar loops take several times as long.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def earned(
 
 
 def greedy_links(reward: np.ndarray, tries: np.ndarray) -> np.ndarray:
-    """Per state and receiver the best of the tried links, [S, N]; itself if none."""
+    """The best tried link for each state and receiver, [S, N]; the device itself if none was tried."""
     links = np.zeros(reward.shape[:2], int)
     for s in range(len(reward)):
         for i in range(reward.shape[1]):

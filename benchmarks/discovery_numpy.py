@@ -1,4 +1,4 @@
-"""Discovery of one network in NumPy without a loop over devices."""
+"""Discovery for one network in NumPy without a loop over devices."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from benchmarks.discovery_problem import Found, Problem, next_state
 
 
 class Vectorised:
-    """One discovery; what no episode changes is worked out once, and the history once per block of episodes.
+    """One discovery; constants are computed once, and the history once per block of episodes.
 
-    The scatters of the exchange are products with a one-hot matrix of the links, at these sizes faster than
-    `np.bincount` and `np.add.at`; the running sums are a product with a triangle of ones. The means are kept next
-    to the sums, since an episode changes one of a device's N.
+    Products with a one-hot matrix of the links replace the scatters of the exchange; at these sizes they are
+    faster than `np.bincount` and `np.add.at`. A product with a triangle of ones gives the running
+    sums. The means are stored next to the sums, since an episode changes only one of a device's N.
     """
 
     def __init__(self, problem: Problem):
@@ -22,7 +22,7 @@ class Vectorised:
         self.row = self.receiver * num_devices
         self.triangle = np.triu(np.ones((num_devices, num_devices), np.float32))
         self.surplus = np.maximum(problem.counts - problem.thresholds, np.float32(0))
-        # What i would ask of j: a row of the table for each place of an [N, N] array, receiver first.
+        # What i would request from j: one table row per entry of an [N, N] array, receiver first.
         offer = np.where(problem.trust.transpose(1, 0, 2), self.surplus[None], np.float32(0))
         offer[self.receiver, self.receiver] = 0
         wanted = np.maximum(problem.thresholds - problem.counts, np.float32(0))
@@ -52,11 +52,11 @@ class Vectorised:
         """One transmitter for each receiver, [N], drawn with eq. 7 by inversion."""
         logit = self.logit[state]
         cumulative = np.exp(logit - np.maximum.reduce(logit, 1)[:, None]) @ self.triangle
-        # The sums rise, so the first that the draw does not reach is the first False.
+        # The sums increase, so the first sum above the draw is the first False.
         return (cumulative <= (uniform * cumulative[:, -1])[:, None]).argmin(1)
 
     def after(self, links: np.ndarray, own: np.ndarray, state: int) -> np.ndarray:
-        """Counts after the exchange, [N, L]; `own` [N] is the place of each link in an [N, N] array."""
+        """Counts after the exchange, [N, L]; `own` [N] is the index of each link in a flat [N, N] array."""
         requested = self.requests.take(own, 0)
         chosen = self.one_hot.take(links, 0).T
         demand = chosen @ requested
@@ -65,7 +65,7 @@ class Vectorised:
         return self.problem.counts + received - chosen @ received
 
     def episode(self, state: int, uniform: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Plays one episode; returns links, places, classes and total rewards, [N], and requests by cluster."""
+        """Plays one episode; returns links, indices, classes and total rewards, [N], and requests by cluster."""
         links = self.links(state, uniform)
         own = self.row + links
         is_reached = self.after(links, own, state) >= self.problem.needed

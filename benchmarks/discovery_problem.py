@@ -1,4 +1,4 @@
-"""What every contestant of the discovery benchmark is given and has to find, and the check that it does."""
+"""The inputs and expected outputs of the discovery benchmark's contestants, and the check of each contestant."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ class Problem:
 
 @dataclass(frozen=True)
 class Found:
-    """What a discovery ends with.
+    """The outcome of a discovery.
 
     Attributes:
-        links: [E, N] int, what was drawn in each episode.
+        links: [E, N] int, the links drawn in each episode.
         greedy: [S, N] int, the best link of each device in each state.
         reward: [S, N, N], summed rewards.
         tries: [S, N, N].
@@ -107,7 +107,7 @@ def problem_of(network: Network, config: Config) -> Problem:
 
 
 def next_state(problem: Problem, state: int, draw: np.ndarray, episode: int) -> int:
-    """Channel state of an episode from two uniform numbers: does it stay, and where does it go."""
+    """Channel state of an episode from two uniform numbers: whether it stays, and the next state."""
     if episode > 0 and draw[0] < problem.stay_probability:
         return state
     return min(int(draw[1] * problem.outage.shape[0]), problem.outage.shape[0] - 1)
@@ -126,7 +126,7 @@ def package_draws(key: jax.Array, num_episodes: int, num_devices: int) -> jax.Ar
 
 @jax.jit
 def _replayed(network: Network, config: Config, states: jax.Array, uniform: jax.Array, links: jax.Array):
-    """What d2djax makes of given links: the buffer, and how many links it would have drawn otherwise."""
+    """What d2djax computes for given links: the buffer, and how many links it would have drawn differently."""
     prepared = prepare(network, config)
     softmax = {"initial_value": initial_value(config, network.counts.shape[1]), "temperature": config.temperature}
 
@@ -147,10 +147,10 @@ def check(
     config: Config,
     uniform: np.ndarray,
 ) -> None:
-    """Lets a contestant discover, and d2djax draw and reward anew in each of its episodes.
+    """Runs a contestant and recomputes the draws and rewards of each of its episodes with d2djax.
 
-    Single and double precision part where a draw falls between their probabilities, so a few draws may differ;
-    the rewards are those of the contestant's own links and may not.
+    Single and double precision disagree where a draw falls between their probabilities, so a few draws may differ.
+    The rewards are computed for the contestant's own links and may not differ.
 
     Raises:
         RuntimeError: it draws, rewards or counts differently from d2djax.

@@ -1,4 +1,4 @@
-"""Whole runs per second of the paper's Fashion-MNIST setting, the share of each part, and what a start takes."""
+"""Whole runs per second of the paper's Fashion-MNIST setting, the share of each part, and start-up times."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class Scale:
 
     Attributes:
         setting: changes to the paper's setting of Fashion-MNIST, policies none, uniform and rl.
-        images: of the data set that is made in process.
+        images: of the generated data set.
         runs: on each JAX device, which on a CPU is a core.
         repeats: rounds of the race.
-        start: changes to the default config for the fresh processes: little work, the programs of the default.
+        start: changes to the default config for the fresh processes: little work, but the same programs.
         starts: rounds of fresh processes.
-        slow: one more with XLA's last level of optimisation.
-        flags: of XLA in the others.
+        slow: one more start with XLA's last optimisation level.
+        flags: XLA flags of the other starts.
     """
 
     setting: dict[str, Any]
@@ -63,7 +63,7 @@ class Scale:
     flags: str = ""
 
 
-# Two of each loop at least: XLA unrolls a loop of one, and another program would be compiled.
+# At least two iterations of each loop: XLA unrolls a loop of one iteration and would compile a different program.
 SHORT = {"num_steps": 20, "aggregation_interval": 10, "num_episodes": 80}
 FULL = Scale({"num_steps": 100, "aggregation_interval": 20}, images=70000, runs=1, repeats=5, start=SHORT)
 TOY = Scale(
@@ -94,7 +94,7 @@ def _graphs(shared: None, item: Item, sizes: Sizes) -> Graphs:
 
 
 def _dealt(points: Points, item: Item, static: None) -> tuple[jax.Array, Holding]:
-    """The held-out points, and who holds which of the others after the exchange."""
+    """The held-out points, and the points that each device holds after the exchange."""
     move, config = item["move"], item["config"]
     test, spare = split(run_key(item["seed"]), points.sizes, config)
     dealt = assign(spare, move.counts, points.sizes, config)
@@ -106,7 +106,7 @@ def _training(points: Points, item: Item, recipe: Recipe) -> Learning:
 
 
 def _bare(points: Points, item: Item, recipe: Recipe) -> Learning:
-    """As `_training`, but evaluated once, in the end, and on a single point."""
+    """As `_training`, but evaluated once, at the end, on a single point."""
     test, holding = _dealt(points, item, None)
     rounds = item["config"].num_steps // item["config"].aggregation_interval
     config = replace(item["config"], evaluate_every=rounds)
@@ -119,7 +119,7 @@ class Problem:
 
     Attributes:
         setup: config, data and recipe.
-        data: the images as a user has them.
+        data: the images as a user passes them.
         points: the images on every JAX device.
         seeds: [R] int32, the runs.
     """
@@ -151,7 +151,7 @@ class Problem:
 
 
 def make_problem(scale: Scale) -> Problem:
-    """The paper's setting with images made in process."""
+    """The paper's setting with generated images."""
     data = images("fashion_mnist", scale.images)
     setup = set_up(Config(dataset="fashion_mnist", **scale.setting), data, None)
     seeds = np.arange(scale.runs * len(jax.local_devices()), dtype=np.int32)
@@ -159,7 +159,7 @@ def make_problem(scale: Scale) -> Problem:
 
 
 def check(calls: dict[str, Any], policies: tuple[str, ...]) -> str:
-    """Raises RuntimeError unless the parts find what the whole finds; says so."""
+    """Reports that the parts reproduce the results of the whole; raises RuntimeError if they do not."""
     whole: xarray.Dataset = calls[WHOLE]()
     graphs, learning, bare = calls[GRAPHS](), calls[TRAINING](), calls[BARE]()
     links = whole["links"].transpose("run", "policy", "state", "device").values
@@ -177,7 +177,7 @@ def check(calls: dict[str, Any], policies: tuple[str, ...]) -> str:
 
 
 def shares(raced: list[Result]) -> list[dict[str, float]]:
-    """Share of the whole that each part takes, one dictionary a round."""
+    """Share of each part in the whole, one dictionary per round."""
     found = []
     for seconds in zip(*(one.seconds for one in raced), strict=True):
         by = dict(zip((one.contestant for one in raced), seconds, strict=True))
@@ -194,7 +194,7 @@ def shares(raced: list[Result]) -> list[dict[str, float]]:
 
 
 def note_of(rounds: list[dict[str, float]]) -> str:
-    """The shares in words: median of the rounds, least and most."""
+    """The shares in words: median, minimum and maximum of the rounds."""
     words = []
     for name in rounds[0]:
         percents = [100 * one[name] for one in rounds]

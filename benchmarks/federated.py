@@ -69,20 +69,20 @@ TOY = Sizes(
 
 @cache
 def blas() -> Any:
-    """What sets the threads of NumPy's BLAS; none if threadpoolctl is missing."""
+    """The control of NumPy's BLAS threads; none if threadpoolctl is missing."""
     if importlib.util.find_spec("threadpoolctl") is None:
         return None
     return importlib.import_module("threadpoolctl").ThreadpoolController().select(user_api="blas")
 
 
 def on_cores(function: Callable[[int], Any], runs: int) -> list[Any]:
-    """`function(0)`, ..., `function(runs - 1)`, each in a thread with a BLAS of one thread."""
+    """`function(0)`, ..., `function(runs - 1)`, each in a thread with single-threaded BLAS."""
     with blas().limit(limits=1), ThreadPoolExecutor(runs) as pool:
         return list(pool.map(function, range(runs)))
 
 
 def torch_baselines() -> dict[str, Baseline | None]:
-    """The ways to train with PyTorch, by name; none if it is missing."""
+    """The PyTorch variants by name; none if PyTorch is missing."""
     if importlib.util.find_spec("torch") is None:
         return {LOOP: None, VMAP: None}
     importlib.import_module("torch").set_num_threads(num_cores())
@@ -91,28 +91,28 @@ def torch_baselines() -> dict[str, Baseline | None]:
 
 
 def baselines() -> dict[str, Baseline | None]:
-    """What computes the same model from the same minibatches, by name; none if the tool is missing."""
+    """The baselines that compute the same model from the same minibatches, by name; none if the tool is missing."""
     return {NUMPY: train_numpy, **torch_baselines()}
 
 
 def check_baselines(problem: Problem, num_rounds: int, wanted: Learning) -> str:
-    """Trains every baseline from the model and on the minibatches of d2djax; says that all agree.
+    """Trains every baseline from the initial model and on the minibatches of d2djax; reports that all agree.
 
     Args:
         problem: the images, some of them held out.
         num_rounds: aggregations.
-        wanted: what d2djax found in the run of seed `SEED`.
+        wanted: the results of d2djax for seed `SEED`.
 
     Raises:
-        RuntimeError: one does other work than d2djax.
+        RuntimeError: one does different work from d2djax.
     """
     start, numbers = package_start(share(problem, num_rounds), np.arange(num_rounds * problem.setting.interval))
-    # The others do not evaluate the first model.
+    # The others do not evaluate the initial model.
     curves = np.column_stack([wanted.accuracy, wanted.loss, wanted.class_accuracy])[1:]
     checked = {name: function for name, function in baselines().items() if function is not None}
     for name, function in checked.items():
         found = function(problem, as_model(start), np.asarray(numbers, np.int64)).curves
-        # A rounding may move an image whose two best classes are equal; losses are smooth.
+        # Rounding may change the class of an image whose two best classes tie; losses are smooth.
         close = np.allclose(found[:, 1], curves[:, 1], rtol=1e-4)
         if not close or not np.allclose(found, curves, atol=0.02, equal_nan=True):
             raise RuntimeError(f"{name} does not train as d2djax does: loss {found[:, 1]}, not {curves[:, 1]}")
@@ -124,7 +124,7 @@ def package_contestants(problem: Problem, sizes: Sizes) -> list[Contestant]:
     shared = share(problem, sizes.rounds)
     work = sizes.rounds * problem.setting.interval * problem.setting.clients
     found = [compiled(ONE, partial(one_run, static=None), (shared, np.int32(SEED)), work)]
-    # Placed once, as the arrays of `d2djax.running.runs` are: no copy of all images is timed.
+    # Placed on the devices once, like the arrays of `d2djax.running.runs`, so that no copy of all images is timed.
     placed = jax.device_put(shared, NamedSharding(make_mesh(), PartitionSpec()))
     devices = len(jax.local_devices())
     for name, runs in ((CORES, devices), (MANY.format(sizes.runs), sizes.runs)):
@@ -134,7 +134,7 @@ def package_contestants(problem: Problem, sizes: Sizes) -> list[Contestant]:
 
 
 def numpy_contestants(problem: Problem, sizes: Sizes) -> list[Contestant]:
-    """NumPy in its three ways to use the cores, and the products alone on all of them."""
+    """NumPy in three variants of using the cores, and the products alone on all cores."""
     steps = sizes.others * problem.setting.interval
     model, work, cores = first_model(np.random.default_rng(0)), steps * problem.setting.clients, num_cores()
 
@@ -155,7 +155,7 @@ def numpy_contestants(problem: Problem, sizes: Sizes) -> list[Contestant]:
 
 
 def torch_contestants(problem: Problem, sizes: Sizes) -> list[Contestant]:
-    """PyTorch in a loop over the clients, and with all of them at once."""
+    """PyTorch in a loop over the clients, and with all clients at once."""
     steps, found = sizes.others * problem.setting.interval, []
     model, rng = first_model(np.random.default_rng(0)), np.random.default_rng(SEED)
     for name, function in torch_baselines().items():
@@ -168,7 +168,7 @@ def torch_contestants(problem: Problem, sizes: Sizes) -> list[Contestant]:
 
 
 def start_flower(problem: Problem) -> Any:
-    """A simulation that waits to be asked for rounds, or in words what is missing for it."""
+    """A simulation that waits for requests for rounds, or a text that names what is missing."""
     absent = [name for name in ("torch", "flwr", "ray") if importlib.util.find_spec(name) is None]
     if absent:
         return ", ".join(absent)
@@ -177,13 +177,13 @@ def start_flower(problem: Problem) -> Any:
     try:
         simulation.train(1, evaluates=False)
     except RuntimeError as error:
-        # Ray gives up where a machine is too busy or too small for its servers; the others are still timed.
+        # Ray gives up if a machine is too busy or too small for its servers; the other contestants are still timed.
         return f"its simulation does not start ({str(error).splitlines()[0][:120]})"
     return simulation
 
 
 def flower_contestant(simulation: Any, problem: Problem, sizes: Sizes) -> Contestant:
-    """Flower's simulation, one client process a core."""
+    """Flower's simulation, one client process per core."""
     if isinstance(simulation, str):
         return missing(FLOWER, simulation)
     run = lambda: simulation.train(sizes.others, len(problem.test) > 0)  # noqa: E731
@@ -191,7 +191,7 @@ def flower_contestant(simulation: Any, problem: Problem, sizes: Sizes) -> Contes
 
 
 def targets_of(raced: list[Result], sizes: Sizes) -> list[Target]:
-    """The promised ratios, for d2djax on all cores against each baseline on all cores."""
+    """The target ratios, for d2djax on all cores against each baseline on all cores."""
     by_name, targets = {one.contestant: one for one in raced}, []
     numpy = max(
         (by_name[name] for name in (NUMPY, NUMPY_ONE, NUMPY_CORES)), key=lambda one: (one.rate > 0, one.rate)
@@ -212,7 +212,7 @@ def targets_of(raced: list[Result], sizes: Sizes) -> list[Target]:
 
 
 def notes_of(without: list[Result], with_: list[Result], setting: Setting) -> list[str]:
-    """What evaluation costs each contestant, and the rate of the products."""
+    """The cost of evaluation for each contestant, and the rate of the products."""
     rate = next(one.rate for one in without if one.contestant == PRODUCTS)
     found = [
         f"{NAME}: a step is {gflop(setting):.3g} GFLOP; NumPy multiplies at {rate * gflop(setting):.3g} GFLOP/s"
@@ -227,7 +227,7 @@ def notes_of(without: list[Result], with_: list[Result], setting: Setting) -> li
 
 
 def run(toy: bool = False) -> Report:
-    """The federated benchmark, without and with evaluation in one race."""
+    """The federated benchmark, with and without evaluation in one race."""
     sizes = TOY if toy else FULL
     setting = sizes.setting
     problem = make_problem(setting)
@@ -239,7 +239,7 @@ def run(toy: bool = False) -> Report:
         contestants += [replace(each, case={"evaluation": label}) for each in made]
     case = {"clients": setting.clients, "minibatch": setting.minibatch, "tau_a": setting.interval}
     try:
-        # The last case is the one with an evaluation; its first contestant runs the seed that is checked.
+        # The last case includes evaluation; its first contestant runs the seed that is checked.
         ours = next(one for one in reversed(contestants) if one.name == ONE)
         note = check_baselines(problem, sizes.rounds, ours.run())
         raced = race(NAME, case, contestants, unit="steps", repeats=sizes.repeats)

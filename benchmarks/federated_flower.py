@@ -11,10 +11,10 @@ from collections import OrderedDict
 from functools import cache
 from typing import Any
 
-# Before the imports, which read them: no benchmark tells others that it ran.
+# Set before the imports, which read them: the benchmark sends no telemetry.
 os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-# Ray gives up after a minute otherwise, which its servers may take on a busy machine.
+# By default, Ray gives up after a minute, but on a busy machine its servers may need that long.
 os.environ.setdefault("RAY_raylet_start_wait_time_s", "300")
 
 import numpy as np
@@ -39,7 +39,7 @@ from benchmarks.federated_torch import (
 
 @cache
 def _images(setting: Setting) -> Images:
-    """The problem, made once in each of Flower's processes; each is one of as many as there are cores."""
+    """The problem, created once in each of Flower's processes; there are as many processes as cores."""
     torch.set_num_threads(1)
     return tensors(make_problem(setting))
 
@@ -66,10 +66,10 @@ def make_client(setting: Setting) -> ClientApp:
 
 
 class Simulation:
-    """A simulation that is started once, in a thread, and then asked for rounds, so that starting is not timed."""
+    """A simulation in a thread that starts once and then runs rounds on request, so that no start is timed."""
 
     def __init__(self, problem: Problem, model: Model, cores: int):
-        """Starts Ray with one client process a core, and waits for the server."""
+        """Starts Ray with one client process per core and waits for the server."""
         logging.getLogger("flwr").setLevel(logging.CRITICAL)
         self.images, self.network = tensors(problem), make_network()
         self.model = ArrayRecord(OrderedDict(to_state(model)))
@@ -94,7 +94,7 @@ class Simulation:
             self.found.put(error)
 
     def _serve(self, grid: Grid, context: Context) -> None:
-        """The server: rounds as they are asked for, until none is."""
+        """The server: runs the requested rounds until no more are requested."""
         clients = self.images.problem.setting.clients
         strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=clients, min_available_nodes=clients)
         while (asked := self.asked.get()) is not None:
@@ -103,14 +103,14 @@ class Simulation:
             self.found.put(strategy.start(grid, self.model, num_rounds=num_rounds, evaluate_fn=evaluation))
 
     def _evaluate(self, number: int, arrays: ArrayRecord) -> MetricRecord | None:
-        # Flower also evaluates the first model, which the others do not.
+        # Flower also evaluates the initial model; the others do not.
         if number == 0:
             return None
         self.network.load_state_dict(arrays.to_torch_state_dict())
         return MetricRecord({"curves": evaluate(self.images, self.network).tolist()})
 
     def train(self, num_rounds: int, evaluates: bool) -> Model:
-        """Some aggregations from the first model, with or without an evaluation after each.
+        """Some aggregations from the initial model, with or without an evaluation after each.
 
         Raises:
             RuntimeError: the simulation has failed.

@@ -1,4 +1,4 @@
-"""Federated averaging of a 784-200-10 network in NumPy, the problem that all baselines solve, and its products."""
+"""Federated averaging of a 784-200-10 network in NumPy, the common problem of all baselines, and its products."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 NUM_CLASSES, NUM_PIXELS, NUM_HIDDEN = 10, 784, 200
-# Points that are evaluated at a time, as in d2djax.
+# Points evaluated at a time, as in d2djax.
 BLOCK = 2048
 
 Array = np.ndarray
@@ -17,7 +17,7 @@ Model = tuple[Array, Array, Array, Array]
 
 @dataclass(frozen=True)
 class Setting:
-    """Sizes of a problem; hashable, so that each process of Flower makes its problem anew, once.
+    """Sizes of a problem; hashable, so that each process of Flower creates its own problem once.
 
     Attributes:
         clients: `N`.
@@ -38,7 +38,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Problem:
-    """Images of the shape of Fashion-MNIST and who holds which; equal in every process.
+    """Images of the shape of Fashion-MNIST and the client that holds each; equal in every process.
 
     Attributes:
         setting: the sizes.
@@ -47,7 +47,7 @@ class Problem:
         mean: of all bytes.
         deviation: standard deviation of all bytes.
         held: [N, P] int64, numbers of the images of each client.
-        test: numbers of the held-out images, int64; they come last, so that they are one stretch.
+        test: numbers of the held-out images, int64; they come last, in one contiguous block.
     """
 
     setting: Setting
@@ -61,10 +61,10 @@ class Problem:
 
 @dataclass(frozen=True)
 class Trained:
-    """What training yields.
+    """The results of training.
 
     Attributes:
-        model: kernel [784, 200], bias [200], kernel [200, 10], bias [10]; the global model in the end.
+        model: kernel [784, 200], bias [200], kernel [200, 10], bias [10]; the final global model.
         curves: [rounds, 12] accuracy, loss, accuracy per class after each aggregation; [0, 12] if never evaluated.
     """
 
@@ -98,7 +98,7 @@ def first_model(rng: np.random.Generator) -> Model:
 
 
 def draw_minibatches(problem: Problem, num_steps: int, rng: np.random.Generator) -> Array:
-    """Numbers of images, [T, N, B], with replacement from what each client holds."""
+    """Image indices, [T, N, B], drawn with replacement from the images of each client."""
     setting = problem.setting
     place = rng.integers(0, setting.points, (num_steps, setting.clients, setting.minibatch))
     return problem.held[np.arange(setting.clients)[:, None], place]
@@ -131,7 +131,7 @@ def step(model: Model, x: Array, y: Array, learning_rate: float) -> None:
     np.exp(slope, out=slope)
     slope /= slope.sum(axis=1, keepdims=True)
     slope[np.arange(len(y)), y] -= 1.0
-    # The step size goes into the smallest array, so that no gradient of a kernel is scaled.
+    # Multiply the smallest array by the step size, so that no kernel gradient is scaled.
     slope *= np.float32(learning_rate / len(y))
     back = slope @ last_kernel.T
     back *= hidden > 0
@@ -160,7 +160,7 @@ def train(problem: Problem, model: Model, numbers: Array) -> Trained:
 
     Args:
         problem: the images.
-        model: the first global model.
+        model: the initial global model.
         numbers: [T, N, B] int, numbers of the images of each minibatch.
     """
     interval, rate, curves = problem.setting.interval, problem.setting.learning_rate, []
@@ -180,7 +180,7 @@ def train(problem: Problem, model: Model, numbers: Array) -> Trained:
 
 
 def products(setting: Setting, num_rounds: int) -> None:
-    """The matrix products of one core in `num_rounds` aggregations alone, on operands that stay the same."""
+    """Only the matrix products of one core in `num_rounds` aggregations, on constant operands."""
     rng = np.random.default_rng(0)
     draw = lambda *shape: rng.standard_normal(shape, dtype=np.float32)  # noqa: E731
     x, kernel, last_kernel = draw(setting.minibatch, NUM_PIXELS), *first_model(rng)[::2]

@@ -1,4 +1,4 @@
-"""The problem of `federated_numpy` as d2djax takes it, and what it starts from and draws there."""
+"""The problem of `federated_numpy` as input of d2djax, with its initial model and minibatches."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Shared:
 
 
 def share(problem: Problem, num_rounds: int) -> Shared:
-    """The problem as d2djax takes it; without held-out images it evaluates once in the end, on a single image."""
+    """The problem as input of d2djax; without held-out images, it evaluates once at the end, on one image."""
     setting, evaluates = problem.setting, len(problem.test) > 0
     config = Config(
         dataset="fashion_mnist",
@@ -67,14 +67,14 @@ def one_run(shared: Shared, seed: jax.Array, static: None) -> Learning:
 
 @jax.jit
 def package_start(shared: Shared, steps: jax.Array) -> tuple[Any, jax.Array]:
-    """First parameters and minibatches [T, N, B] of the run with seed `SEED`."""
+    """Initial parameters and minibatches [T, N, B] of the run with seed `SEED`."""
     key = run_key(SEED)
     start = RECIPE.model.init(at(key, Stream.MODEL), inputs(shared.points, jnp.zeros(1, jnp.int32)))
     return start, jax.vmap(lambda step: minibatch(key, step, shared.holding, shared.config))(steps)
 
 
 def as_model(parameters: Any) -> Model:
-    """Parameters of d2djax as the baselines take them."""
+    """Parameters of d2djax in the layout of the baselines."""
     layers = (parameters["params"][f"Dense_{number}"] for number in range(2))
     kernel, bias, last_kernel, last_bias = (
         np.asarray(layer[name]) for layer in layers for name in ("kernel", "bias")

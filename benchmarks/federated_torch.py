@@ -41,13 +41,13 @@ def make_network() -> nn.Module:
 
 
 def to_state(model: Model) -> State:
-    """Parameters as `make_network` names them: kernels transposed."""
+    """Parameters by the names of `make_network`, with transposed kernels."""
     kernel, bias, last_kernel, last_bias = (torch.tensor(np.ascontiguousarray(leaf.T)) for leaf in model)
     return {"0.weight": kernel, "0.bias": bias, "2.weight": last_kernel, "2.bias": last_bias}
 
 
 def from_state(state: State) -> Model:
-    """The reverse of `to_state`."""
+    """The inverse of `to_state`."""
     kernel, bias, last_kernel, last_bias = (state[name].numpy().T for name in to_state_names())
     return kernel, bias, last_kernel, last_bias
 
@@ -74,7 +74,7 @@ def evaluate(images: Images, network: nn.Module) -> np.ndarray:
 
 
 def train_client(images: Images, network: nn.Module, start: State, batches: Tensor) -> State:
-    """The local steps of one client, batches [tau, B]; its state, which the next client overwrites."""
+    """Runs the local steps of one client, batches [tau, B]; returns its state, which the next client overwrites."""
     network.load_state_dict(start)
     optimizer = torch.optim.SGD(network.parameters(), lr=images.problem.setting.learning_rate)
     for batch in batches:
@@ -105,7 +105,7 @@ def _loop(images: Images, network: nn.Module, state: State, batches: Tensor) -> 
 
 @cache
 def _client_gradients() -> Callable[..., Any]:
-    """Gradients of all clients at once, from parameters, images and labels with a leading axis of clients."""
+    """Gradients of all clients at once; parameters, images and labels have a leading axis of clients."""
     network = make_network()
 
     def loss(state: State, x: Tensor, y: Tensor) -> Tensor:
@@ -125,7 +125,7 @@ def _vmap(images: Images, network: nn.Module, state: State, batches: Tensor) -> 
 
 
 def train_loop(problem: Problem, model: Model, numbers: np.ndarray) -> Trained:
-    """Federated averaging as one writes it first: client after client, autograd, `torch.optim.SGD`."""
+    """A straightforward loop over the clients, with autograd and `torch.optim.SGD`."""
     return _rounds(problem, model, numbers, _loop)
 
 

@@ -26,14 +26,14 @@ class Contestant:
     """One way to do a piece of work.
 
     Attributes:
-        name: what the table calls it.
-        run: does the work once; the arrays that it returns are waited for. None if the tool is missing.
+        name: its name in the table.
+        run: does the work once; timing waits for the arrays that it returns. None if the tool is missing.
         work: units of work (episodes, steps, GFLOP) in one call.
-        compile_seconds: what compiling took, where it was done apart.
-        compiles: the first call compiles; how long is estimated from what the second call takes.
-        program_bytes: memory of the compiled program: arguments, results and temporaries, less what they share.
+        compile_seconds: compile time, if compilation was timed separately.
+        compiles: the first call compiles; the second call serves to estimate the compile time.
+        program_bytes: memory of the compiled program: arguments, results and temporaries, minus shared memory.
         missing: why it cannot run; empty if it can.
-        case: sizes of its own, where they differ between the contestants of a race.
+        case: its own sizes, if they differ between the contestants of a race.
     """
 
     name: str
@@ -48,13 +48,13 @@ class Contestant:
 
 @dataclass(frozen=True)
 class Result:
-    """What one contestant did in one case; one line of the record.
+    """The result of one contestant in one case; one line of the record.
 
     Attributes:
         benchmark: the script.
-        case: sizes that tell the cases of a benchmark apart, by name.
+        case: sizes that distinguish the cases of a benchmark, by name.
         contestant: its name.
-        unit: what is counted; rates are in `unit` per second.
+        unit: the unit of work; rates are in `unit` per second.
         work: units in one call.
         seconds: of one call, one entry per round; entry r of all contestants of a race was taken in round r.
         calls: calls in each round, over which `seconds` is the mean.
@@ -91,14 +91,14 @@ class Result:
 
 @dataclass(frozen=True)
 class Target:
-    """A number that was promised, next to the one measured.
+    """A promised number and the measured one.
 
     Attributes:
         benchmark: the script.
         what: in words.
         wanted: the number promised.
-        measured: none where something needed for it is missing.
-        at_most: the measured number should not exceed the wanted one, instead of reach it.
+        measured: none if a required tool is missing.
+        at_most: whether the wanted number is an upper limit rather than a lower one.
         spread: smallest and largest value over the rounds.
     """
 
@@ -119,7 +119,7 @@ class Target:
 
 @dataclass
 class Report:
-    """All that one script found; `notes` are lines for people that the tables do not hold."""
+    """All results of one script; `notes` are lines for people that are not in the tables."""
 
     results: list[Result] = field(default_factory=list)
     targets: list[Target] = field(default_factory=list)
@@ -127,12 +127,12 @@ class Report:
 
 
 def compiled(name: str, function: Callable, arguments: Sequence[Any], work: float) -> Contestant:
-    """A contestant that is compiled ahead of time, so that compiling and running are timed apart.
+    """A contestant compiled ahead of time, so that compilation and execution are timed separately.
 
     Args:
-        name: what the table calls it.
+        name: its name in the table.
         function: a pure function, jitted or not, without static arguments.
-        arguments: what it is called with; put on the device here, so that no copy is timed.
+        arguments: its arguments, placed on the device here, so that no copy is timed.
         work: units of work in one call.
     """
     arguments = jax.block_until_ready(jax.device_put(tuple(arguments)))
@@ -153,12 +153,12 @@ def _program_bytes(program: Any) -> int | None:
 
 
 def missing(name: str, why: str) -> Contestant:
-    """A contestant whose tool this machine lacks; tables name it."""
+    """A contestant whose tool is missing on this machine; tables name it."""
     return Contestant(name, None, 1.0, missing=why)
 
 
 def peak_process_bytes(reset: bool = False) -> int | None:
-    """Largest resident memory of this process since the last reset; none where Linux's /proc is missing."""
+    """Largest resident memory of this process since the last reset; none if Linux's /proc is missing."""
     try:
         if reset:
             Path("/proc/self/clear_refs").write_text("5")
@@ -169,7 +169,7 @@ def peak_process_bytes(reset: bool = False) -> int | None:
 
 
 def _timed(run: Callable[[], Any], calls: int = 1) -> float:
-    """Seconds of one call, the mean of `calls`; every call is waited for before the next begins."""
+    """Seconds per call, the mean of `calls`; waits for every call before the next begins."""
     start = time.perf_counter()
     for _ in range(calls):
         jax.block_until_ready(run())
@@ -185,20 +185,20 @@ def race(
     repeats: int = 5,
     shortest: float = 0.05,
 ) -> list[Result]:
-    """Times contestants in turn, round after round, so that a change of the machine's load meets all of them.
+    """Times contestants in turn, round after round, so that changes in background load affect all of them.
 
-    Each is called twice before: the first call may compile, the second says how many calls fill a round.
+    Each is called twice beforehand: the first call may compile, and the second determines the calls per round.
 
     Args:
         benchmark: the script.
-        case: sizes that all have in common, by name.
-        contestants: in the order of the table; each round starts with another one.
+        case: sizes that all contestants share, by name.
+        contestants: in the order of the table; the starting contestant rotates.
         unit: what `work` counts.
         repeats: rounds, at least 5 for a result that is reported.
-        shortest: seconds that a contestant runs in each round at least, by calling it several times.
+        shortest: minimum seconds per contestant and round; short calls are repeated.
 
     Returns:
-        A result for each contestant, in their order.
+        A result for each contestant, in the same order.
     """
     results = []
     print(f"{benchmark}: {case}, {len(contestants)} contestants", file=sys.stderr, flush=True)
@@ -215,7 +215,7 @@ def race(
 
 
 def _warmed_up(result: Result, one: Contestant, shortest: float) -> Result:
-    """A result without times yet, with what is known after two calls."""
+    """A result without times yet, with compile time, calls and memory from two calls."""
     peak_process_bytes(reset=True)
     first, second = _timed(one.run), _timed(one.run)
     statistics_ = jax.local_devices()[0].memory_stats() or {}
@@ -230,7 +230,7 @@ def _warmed_up(result: Result, one: Contestant, shortest: float) -> Result:
 
 
 def ratio(result: Result, base: Result) -> tuple[float, tuple[float, float]] | tuple[None, None]:
-    """How many times as fast `result` is as `base`: median over the rounds of a race, and (least, most)."""
+    """How many times as fast `result` is as `base`: median over the rounds of a race, and (minimum, maximum)."""
     if not result.seconds or not base.seconds:
         return None, None
     rounds = [mine / other for mine, other in zip(result.rates, base.rates, strict=True)]

@@ -1,4 +1,4 @@
-"""Runs per second on 1, 2, 4, ... CPU devices, and with the number of runs: discovery and federated training."""
+"""Runs per second on 1, 2, 4, ... CPU devices, by the number of runs: discovery and federated training."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ TOY = Sizes(
 
 
 def counts(cores: int) -> list[int]:
-    """Numbers of devices: 1, 2, and on to the cores in powers of two."""
+    """Numbers of devices: 1, 2, and further powers of two up to the number of cores."""
     return [1, 2, *(2**power for power in range(2, cores.bit_length()) if 2**power <= cores)]
 
 
@@ -76,7 +76,7 @@ class Worker:
         """Waits until it has compiled everything.
 
         Raises:
-            RuntimeError: it has ended, or has another number of devices.
+            RuntimeError: it has ended, or has a different number of devices.
         """
         said = self._hear()
         if said["devices"] != self.devices:
@@ -84,9 +84,9 @@ class Worker:
         self.compiling = said["compiling"]
 
     def ask(self, work: str, runs: int, digests: bool = False) -> list[str]:
-        """Lets it compute and waits; with `digests`, one number for all bits of each run's results.
+        """Starts its computation and waits; with `digests`, returns one number for all bits of each run's results.
 
-        How many cores it kept busy is in `cores` afterwards, by work.
+        Afterwards, `cores` holds the number of busy cores, by work.
         """
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps({"work": work, "runs": runs, "digests": digests}) + "\n")
@@ -109,7 +109,7 @@ class Worker:
 
 
 def check(workers: Sequence[Worker], sizes: Sizes) -> str:
-    """Compares the results of all, and those of few runs with those of many; says that they are equal.
+    """Compares the results for all numbers of devices, and of few runs with many; reports that they are equal.
 
     Raises:
         RuntimeError: a run differs in a bit.
@@ -146,7 +146,7 @@ def contestants(workers: Sequence[Worker], work: str, runs: int) -> list[Contest
 
 
 def target_of(raced: Sequence[Result], cores: int) -> Target:
-    """2 devices against 1, of the most runs; not measured on a machine of one core, where they share it."""
+    """2 devices against 1, for the largest number of runs; not measured on a machine with a single core."""
     measured, spread = ratio(raced[1], raced[0])
     if cores < 2:
         measured, spread = None, None
@@ -155,7 +155,7 @@ def target_of(raced: Sequence[Result], cores: int) -> Target:
 
 
 def notes_of(raced: Sequence[Result]) -> list[str]:
-    """How many times as fast each number of devices is as one."""
+    """The speed of each number of devices relative to one device."""
     found, case = [], raced[0].case
     for one in raced[1:]:
         gain, spread = ratio(one, raced[0])
@@ -168,7 +168,7 @@ def notes_of(raced: Sequence[Result]) -> list[str]:
 
 
 def run(toy: bool = False) -> Report:
-    """The scaling benchmark; it is for the CPU, and leaves an accelerator alone."""
+    """The scaling benchmark; it is for the CPU and does not use an accelerator."""
     sizes, cores, report = TOY if toy else FULL, num_cores(), Report()
     backend = jax.default_backend()
     if backend != "cpu":
@@ -185,7 +185,7 @@ def run(toy: bool = False) -> Report:
             for runs in sizes.runs:
                 made = contestants(workers, work, runs)
                 raced = race(NAME, {"work": work, "runs": runs}, made, unit="runs", repeats=sizes.repeats)
-                # What is known of memory is that of this process, which only waits.
+                # The known memory is that of this process, which only waits.
                 raced = [replace(one, peak_process_bytes=None, peak_device_bytes=None) for one in raced]
                 report.results += raced
                 report.notes += notes_of(raced)

@@ -1,6 +1,6 @@
-"""A process with a number of CPU devices that computes runs when it is asked, one line of JSON each way.
+"""A process with a given number of CPU devices that computes runs on request, one line of JSON each way.
 
-The number of devices is fixed when JAX starts, so that each number takes a process of its own.
+JAX fixes the number of devices when it starts, so each number needs its own process.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def digests(results: Any) -> list[str]:
 
 
 def works(episodes: int, setting: Setting, rounds: int) -> dict[str, Callable[[int], Any]]:
-    """What may be asked for: from a number of runs to their results."""
+    """The available work: functions from a number of runs to their results."""
     config = Config(num_devices=25, num_classes=10, num_episodes=episodes, record_every=episodes // 2)
     training = many_runs.share(share(make_problem(setting), rounds))
     seeds = partial(np.arange, dtype=np.int32)
@@ -54,7 +54,7 @@ def works(episodes: int, setting: Setting, rounds: int) -> dict[str, Callable[[i
 
 
 def main(sizes: dict[str, Any]) -> None:
-    """Answers until the input ends; first of all says on how many devices, and what compiling took."""
+    """Answers until the input ends; the first line gives the number of devices and the compile time."""
     known = works(sizes["episodes"], Setting(**sizes["setting"]), sizes["rounds"])
     compiling = {}
     for name, work in known.items():
@@ -62,7 +62,7 @@ def main(sizes: dict[str, Any]) -> None:
         for _ in range(2):
             work(1)
             times.append(time.perf_counter())
-        # The first call compiles, the second one does not.
+        # The first call compiles; the second does not.
         compiling[name] = max(0.0, times[1] - times[0] - (times[2] - times[1]))
     print(json.dumps({"devices": len(jax.devices()), "compiling": compiling}), flush=True)
     for line in sys.stdin:

@@ -1,6 +1,6 @@
-"""A fresh process calls `d2djax.run` twice and says how long each took; what the first takes more is compiling.
+"""Times two calls of `d2djax.run` in a fresh process; the extra time of the first call is compilation.
 
-The data are read before: reading them takes longer the first time too, for reasons of its own.
+The data are read beforehand, since their first read is also slower, for other reasons.
 `python -m benchmarks.start_up '{"num_steps": 20}'` takes settings of a `Config` and prints one line of JSON.
 """
 
@@ -16,12 +16,12 @@ import d2djax
 from d2djax.running import machine
 from d2djax.supply import load_dataset
 
-# What JAX tells when XLA has compiled a program or read it from the cache.
+# The event that JAX reports when XLA has compiled a program or read it from the cache.
 EVENT = "/jax/core/compile/backend_compile_duration"
 
 
 def union(spans: list[tuple[float, float]]) -> float:
-    """Length of what intervals cover together; programs that compile at the same time count once."""
+    """Length of the union of intervals; programs that compile at the same time count once."""
     total, reached = 0.0, float("-inf")
     for start, end in sorted(spans):
         total += max(0.0, end - max(start, reached))
@@ -30,18 +30,18 @@ def union(spans: list[tuple[float, float]]) -> float:
 
 
 def main(settings: dict[str, object]) -> dict[str, float]:
-    """Two runs as users call them, of the given settings.
+    """Two runs of the given settings, called as users call them.
 
     Args:
         settings: fields of the config.
 
     Returns:
-        By name: seconds of the first call and of the second, and those of the first in which XLA compiled.
+        By name: seconds of the first and second call, and the seconds of the first in which XLA compiled.
     """
     spans: list[tuple[float, float]] = []
 
     def note(event: str, seconds: float, **about: object) -> None:
-        # An event is told when it ends.
+        # JAX reports an event when it ends.
         if event == EVENT:
             spans.append((time.perf_counter() - seconds, time.perf_counter()))
 

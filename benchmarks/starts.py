@@ -1,4 +1,4 @@
-"""Seconds until the first run of a fresh process is there: nothing compiled before, and read from the cache."""
+"""Seconds until a fresh process has finished its first run, without compiled programs and with the cache."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Start:
     Attributes:
         wall: seconds until the first call of `d2djax.run` is done.
         call: seconds of that call.
-        compiling: seconds that it takes longer than a second call in the same process.
-        xla: seconds of it in which XLA compiles.
+        compiling: seconds of that call beyond those of a second call in the same process.
+        xla: seconds of that call in which XLA compiles.
     """
 
     wall: float
@@ -43,12 +43,12 @@ def start(settings: dict[str, Any], cache: Path | None, flags: str = "") -> Star
     Args:
         settings: fields of its config.
         cache: folder of compiled programs; none: without a cache.
-        flags: of XLA, besides those of this process.
+        flags: XLA flags, in addition to those of this process.
 
     Raises:
-        RuntimeError: it fails; the last line of what it says.
+        RuntimeError: it fails; the message is the last line of its output.
     """
-    # A level of optimisation that is set here, as the tests do, would keep the package from choosing its own.
+    # An optimisation level set here, as in the tests, would keep the package from choosing its own.
     inherited = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if not flag.startswith(LEVEL)]
     environment = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
     environment |= {"XLA_FLAGS": " ".join([*inherited, flags]).strip()}
@@ -66,12 +66,12 @@ def start(settings: dict[str, Any], cache: Path | None, flags: str = "") -> Star
 
 
 def starts(settings: dict[str, Any], repeats: int, slow: bool, flags: str = "") -> dict[str, list[Start]]:
-    """Starts in turn, by name; the second of a round finds what the first one compiled.
+    """Starts in turn, by name; the second start of a round finds the programs of the first.
 
     Args:
         settings: fields of the config of all.
         repeats: rounds.
-        slow: in the first round also with XLA's last level of optimisation, which d2djax leaves out on a CPU.
+        slow: in the first round also with XLA's last optimisation level, which d2djax omits on a CPU.
         flags: of XLA, for the others.
     """
     found: dict[str, list[Start]] = {}
@@ -87,14 +87,14 @@ def starts(settings: dict[str, Any], repeats: int, slow: bool, flags: str = "") 
 
 
 def report(name: str, settings: dict[str, Any], repeats: int, slow: bool, most: float, flags: str = "") -> Report:
-    """Wall times of the starts as results, what they compile as notes and a target.
+    """Wall times of the starts as results, and their compile times as notes and a target.
 
     Args:
         name: of the benchmark.
         settings: fields of the config.
         repeats: rounds.
         slow: see `starts`.
-        most: seconds that the first start may compile.
+        most: maximum compile time of the first start, in seconds.
         flags: see `starts`.
     """
     found, case = starts(settings, repeats, slow, flags), {"fresh process": "1 run, default network"}

@@ -1,4 +1,4 @@
-"""What a sweep costs besides its runs: the store, programs that are compiled again, memory beyond the estimate."""
+"""The overhead of a sweep: the store, recompiled programs, and memory relative to the estimate."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Sizes:
     Attributes:
         seeds: of each of the 16 points.
         config: changes to the paper's setting of Fashion-MNIST.
-        images: of a data set made in process.
+        images: of the generated data set.
         devices: N of the runs whose memory is measured.
         runs: how many of them.
         repeats: rounds.
@@ -71,7 +71,7 @@ def _swept(config: Config, data: Dataset, seeds: int) -> None:
 
 
 def _computed(design: SweepPlan) -> Any:
-    """All runs as chunks of the sweep take them, the points of a seed together."""
+    """All runs in the order of the sweep's chunks, with the points of a seed together."""
     seeds = len(design.seeds)
     points, places = np.divmod(np.arange(len(design)), seeds)
     order = np.argsort(places, kind="stable")
@@ -84,7 +84,7 @@ def _computed(design: SweepPlan) -> Any:
 
 
 def _alone(design: SweepPlan) -> Contestant:
-    """One call with every discovery of the sweep, networks given."""
+    """One call with every discovery of the sweep, for given networks."""
     setup, (points, places) = design.setups[0], np.divmod(np.arange(len(design)), len(design.seeds))
     configs = stack_configs([design.axes.configs[point] for point in points])
     items = {"seed": design.seeds[places], "config": configs}
@@ -121,7 +121,7 @@ def programs_for_other_numbers(config: Config, data: Dataset) -> int:
 
 
 def memory(sizes: Sizes) -> float | None:
-    """Memory that calls of a program take beside their results, over what the chunker says before they start."""
+    """Measured memory excluding results, divided by the chunker's estimate."""
     config = setting(num_devices=sizes.devices, num_episodes=40, record_every=40, points_per_device=200)
     items, numbers = draw_networks(config, sizes.runs), as_numbers(config)
     plan = compile_to_fit(program_of(one_run, numbers, items, None), sizes.runs)
@@ -137,7 +137,7 @@ def memory(sizes: Sizes) -> float | None:
 
 
 def _give_memory_back() -> bool:
-    """Returns what is free to the system, so that the next peak is that of what comes; false where it cannot."""
+    """Returns free memory to the system, so that the next peak belongs to the next call; false if it cannot."""
     gc.collect()
     try:
         ctypes.CDLL("libc.so.6").malloc_trim(0)

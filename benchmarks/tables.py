@@ -12,7 +12,7 @@ from benchmarks.harness import Report, Result, Target
 
 
 def number(value: float | None) -> str:
-    """Three significant digits, with separators of thousands; a dash for none."""
+    """Three significant digits, with thousands separators; a dash for none."""
     if value is None or not math.isfinite(value):
         return "-"
     digits = 0 if value == 0 else max(0, 2 - math.floor(math.log10(abs(value))))
@@ -59,7 +59,7 @@ def targets_table(targets: Sequence[Target]) -> Table:
 
 def show(report: Report) -> None:
     """Prints both tables and the notes."""
-    # A file or a pipe has no width; 80 columns would break every row.
+    # A file or a pipe has no width, and 80 columns would break every row.
     console = Console() if Console().is_terminal else Console(width=160)
     console.print(results_table(report.results))
     if report.targets:
