@@ -2,42 +2,29 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
-
-import tyro
 
 from benchmarks.harness import RESULTS, Report, record
 from benchmarks.tables import show
 from d2djax.running import machine
 
-Script = Literal["discovery", "convolution", "federated", "end_to_end", "sweep", "scaling"]
+SCRIPTS = ("discovery", "convolution", "federated", "end_to_end", "sweep", "scaling")
 
 
-@dataclass(frozen=True)
-class Benchmarks:
-    """Time d2djax and its alternatives on this machine; takes minutes.
-
-    Attributes:
-        only: Scripts to run; none: all.
-        gpu: Run only the script for an accelerator, a few minutes; it also runs on a CPU.
-        toy: Tiny sizes, seconds each, to check that everything works; the numbers mean nothing.
-        out: Folder with the files to which the results are appended.
-    """
-
-    only: tuple[Script, ...] = ()
-    gpu: bool = False
-    toy: bool = False
-    out: Path = RESULTS
-
-
-def main(arguments: list[str] | None = None) -> None:
-    chosen = tyro.cli(Benchmarks, args=arguments, prog="python -m benchmarks")
+def main() -> None:
+    about = "Time d2djax and its alternatives on this machine; takes minutes."
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=about, allow_abbrev=False)
+    option, names = parser.add_argument, ", ".join(SCRIPTS)
+    option("--only", nargs="+", choices=SCRIPTS, default=SCRIPTS, metavar="SCRIPT", help=f"scripts to run: {names}")
+    option("--gpu", action="store_true", help="run only the script for an accelerator; it also runs on a CPU")
+    option("--toy", action="store_true", help="tiny sizes, seconds each, to check that everything works")
+    option("--out", type=Path, default=RESULTS, help="folder with the files to which the results are appended")
+    chosen = parser.parse_args()
     machine.use_all_cores()
     total = Report()
-    for name in ("device",) if chosen.gpu else chosen.only or get_args(Script):
+    for name in ("device",) if chosen.gpu else chosen.only:
         report = importlib.import_module(f"benchmarks.{name}").run(toy=chosen.toy)
         record(report, chosen.out)
         total.results += report.results

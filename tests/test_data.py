@@ -405,6 +405,37 @@ def test_tfds_layouts(file_format, tmp_path):
     assert "3.0.1" in data.load("fashion_mnist", tmp_path).source
 
 
+def test_what_tensorflow_datasets_prepared_is_read_as_it_reads_it(tmp_path):
+    tfds = pytest.importorskip("tensorflow_datasets")
+    from tensorflow_datasets.core import registered
+
+    with registered.skip_registration():
+
+        class FashionMnist(tfds.core.GeneratorBasedBuilder):
+            VERSION = tfds.core.Version("3.0.1")
+
+            def _info(self):
+                label = tfds.features.ClassLabel(names=idx.CLASS_NAMES)
+                features = {"image": tfds.features.Image(shape=(28, 28, 1)), "label": label}
+                return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
+
+            def _split_generators(self, _):
+                parts = zip(("train", "test"), FASHION.values(), strict=True)
+                return {name: self._generate_examples(*part) for name, part in parts}
+
+            def _generate_examples(self, images, labels):
+                # Images that are already PNG are written without TensorFlow.
+                for number, (pixels, label) in enumerate(zip(images, labels, strict=True)):
+                    yield number, {"image": io.BytesIO(encoded(pixels)), "label": int(label)}
+
+    builder = FashionMnist(data_dir=tmp_path, file_format="array_record")
+    builder.download_and_prepare()
+    loaded = data.load("fashion_mnist", tmp_path)
+    theirs = [*builder.as_data_source("train"), *builder.as_data_source("test")]
+    np.testing.assert_array_equal(loaded.x, np.stack([one["image"] for one in theirs]))
+    np.testing.assert_array_equal(loaded.y, [one["label"] for one in theirs])
+
+
 GOOD = encoded(IMAGES[0])
 
 
