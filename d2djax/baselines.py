@@ -16,7 +16,16 @@ from d2djax.rng import Stream, at, uniform_integer
 
 
 def none(key: Array, network: Network, config: Config) -> Array:
-    """No exchange: every device keeps to itself (Section IV-B, baseline i)."""
+    """No exchange: every device keeps to itself (Section IV-B, baseline i).
+
+    Args:
+        key: key of the run; nothing is drawn with it.
+        network: the network.
+        config: the config; no setting of it is read.
+
+    Returns:
+        `links`, [S, N] int32: the transmitter of each device in each state, which is the device itself.
+    """
     num_states, num_devices, _ = network.outage.shape
     return jnp.broadcast_to(jnp.arange(num_devices, dtype=jnp.int32), (num_states, num_devices))
 
@@ -28,7 +37,16 @@ def _uniform_links(key: Array, num_devices: int) -> Array:
 
 
 def uniform(key: Array, network: Network, config: Config) -> Array:
-    """Every device draws its transmitter uniformly among the others (Section IV-B, baseline ii)."""
+    """Every device draws its transmitter uniformly among the others (Section IV-B, baseline ii).
+
+    Args:
+        key: key of the run.
+        network: the network, whose sizes are read.
+        config: the config; no setting of it is read.
+
+    Returns:
+        `links`, [S, N] int32: the transmitter of each device in each state.
+    """
     num_states, num_devices, _ = network.outage.shape
     draw = lambda state: _uniform_links(at(key, Stream.BASELINE, state), num_devices)  # noqa: E731
     # One state after the other: XLA compiles a few draws sooner than those of all states at once.
@@ -36,7 +54,16 @@ def uniform(key: Array, network: Network, config: Config) -> Array:
 
 
 def nearest(key: Array, network: Network, config: Config) -> Array:
-    """Every device takes the transmitter that it hears best: largest `W`, ties to the smallest index."""
+    """Every device takes the transmitter that it hears best: largest `W`, ties to the smallest index.
+
+    Args:
+        key: key of the run; nothing is drawn with it.
+        network: the network.
+        config: the config; no setting of it is read.
+
+    Returns:
+        `links`, [S, N] int32: the transmitter of each device in each state.
+    """
     itself = jnp.eye(network.rss.shape[-1], dtype=bool)[None]
     return jnp.argmax(jnp.where(itself, -1.0, network.rss), axis=-1).astype(jnp.int32)
 

@@ -121,7 +121,20 @@ def receive_energy(
     rate: Array | float = Config.rate,
     bandwidth: Array | float = Config.bandwidth,
 ) -> Array:
-    """Energy to receive b bits: `E = T P_rx` with `T = b / (r W)`, joules; ValueError as of `transmit_energy`."""
+    """Energy to receive b bits: `E = T P_rx` with `T = b / (r W)`.
+
+    Args:
+        bits: `b`, [...] float.
+        receive_power: `P_rx`, W.
+        rate: `r`, bit/s/Hz.
+        bandwidth: `W`, Hz.
+
+    Returns:
+        [...] float32, joules.
+
+    Raises:
+        ValueError: outside `jit` a value is none of its kind.
+    """
     check_values("bits", bits, "0 or more", is_not_negative)
     check_values("receive_power", receive_power, "0 or more", is_not_negative)
     _check_positive(rate=rate, bandwidth=bandwidth)
@@ -149,7 +162,14 @@ def _link_energy(bits: Array, distance: Array, fixed_power: Array | float, confi
 
 
 def mean_distance(position: Array) -> Array:
-    """Mean distance over all pairs of different devices; [..., N, 2] metres to [...] metres."""
+    """Mean distance over all pairs of different devices; [..., N, 2] metres to [...] metres.
+
+    Args:
+        position: [..., N, 2] float, metres; N at least 2.
+
+    Returns:
+        [...] float, metres.
+    """
     num_devices = position.shape[-2]
     between = jnp.where(jnp.eye(num_devices, dtype=bool), 0.0, distances(position))
     return jnp.sum(between, axis=(-2, -1)) / (num_devices * (num_devices - 1))
@@ -191,7 +211,16 @@ def control_energy(position: Array, num_exchanges: Array | int, num_classes: int
 
 
 def uploads(num_devices: int, num_parameters: int, config: Config) -> tuple[Array | int, int]:
-    """Uploads of one aggregation, from all devices but the stragglers, and the bits of each."""
+    """Uploads of one aggregation, from all devices but the stragglers, and the bits of each.
+
+    Args:
+        num_devices: N.
+        num_parameters: numbers in the model, 32 bits each.
+        config: `num_stragglers`.
+
+    Returns:
+        Number of uploads, and the bits of one.
+    """
     return num_devices - config.num_stragglers, num_parameters * BITS_PER_NUMBER
 
 

@@ -154,7 +154,14 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 
 
 def make_model(config: Config) -> nn.Module:
-    """The model that a validated config names."""
+    """The model that a validated config names.
+
+    Args:
+        config: `model` and `num_classes`.
+
+    Returns:
+        A Flax module from [B, ...] to logits [B, L].
+    """
     return MODELS[config.model](num_classes=config.num_classes)
 
 

@@ -73,7 +73,19 @@ def arrange(
 ) -> Points:
     """Sorts the points of a data set by class and puts them on the accelerator, once for all runs.
 
-    Arguments and errors as of `supply.check_fits`; `like` are points of the same data set that are there already.
+    Args:
+        dataset: points and labels.
+        config: a validated config, which the data set must fit.
+        asked: [L] int, points of each class that all devices have at most, where their counts are given; none: what
+            the partition may deal.
+        like: points of the same data set that are on the accelerator already; they are not copied again.
+
+    Returns:
+        The points, which all runs share.
+
+    Raises:
+        ValueError: config and data set differ in the number of classes or of owners, or a class has too few points
+            for training, or none for testing; one line says which.
     """
     check_fits(dataset, config, asked)
     owned = owned_of(dataset, config)

@@ -33,7 +33,15 @@ class Buffer:
 
 
 def empty_buffer(num_states: int, num_devices: int) -> Buffer:
-    """A buffer of [S, N, N] zeros."""
+    """A buffer of [S, N, N] zeros.
+
+    Args:
+        num_states: S.
+        num_devices: N.
+
+    Returns:
+        The buffer.
+    """
     zeros = jnp.zeros((num_states, num_devices, num_devices), jnp.float32)
     return Buffer(reward=zeros, tries=zeros)
 
@@ -76,7 +84,15 @@ def _mean_reward(buffer: Buffer, place: Any, untried: Array | float) -> Array:
 
 
 def softmax_weights(value: Array, temperature: Array | float = 1.0) -> Array:
-    """Link probabilities from the values of the links but for a factor, [..., N] to [..., N]; the largest is 1."""
+    """Link probabilities from the values of the links but for a factor, [..., N] to [..., N]; the largest is 1.
+
+    Args:
+        value: [..., N] float, value of each link.
+        temperature: [] float, positive.
+
+    Returns:
+        [..., N] float in [0, 1].
+    """
     return jnp.exp((value - jnp.max(value, axis=-1, keepdims=True)) / temperature)
 
 
@@ -259,19 +275,54 @@ class Boltzmann:
     information = "own"
 
     def init(self, key: Array, known: Any, config: Any) -> Memory:
-        """An empty buffer."""
+        """An empty buffer.
+
+        Args:
+            key: nothing is drawn with it.
+            known: `num_states` S and `num_devices` N are read.
+            config: no setting of it is read.
+
+        Returns:
+            The memory before the first episode.
+        """
         buffer = empty_buffer(known.num_states, known.num_devices)
         return Memory(buffer, jnp.full(buffer.tries.shape, self.initial_value, jnp.float32))
 
     def weights(self, key: Array, memory: Memory, state: Array) -> Array:
-        """[N, N] float32: the softmax, unnormalised; the largest of a row is 1."""
+        """[N, N] float32: the softmax, unnormalised; the largest of a row is 1.
+
+        Args:
+            key: nothing is drawn with it.
+            memory: what the devices remember.
+            state: [] int32, channel state.
+
+        Returns:
+            [N, N] float32 in [0, 1]; row = receiver, column = transmitter.
+        """
         return softmax_weights(memory.value[state], self.temperature)
 
     def update(self, memory: Memory, state: Array, links: Array, feedback: Any) -> Memory:
-        """Adds each device's reward to the link that earned it."""
+        """Adds each device's reward to the link that earned it.
+
+        Args:
+            memory: what the devices remember.
+            state: [] int32, channel state.
+            links: [N] int32, transmitter of each device.
+            feedback: `reward`, [N] float32.
+
+        Returns:
+            The memory after the episode.
+        """
         buffer = update(memory.buffer, state, links, feedback.reward)
         return Memory(buffer, refreshed(memory.value, buffer, state, links))
 
     def best(self, memory: Memory) -> Array:
-        """[S, N] int32: the largest mean reward among the links that were tried."""
+        """[S, N] int32: the largest mean reward among the links that were tried.
+
+        Args:
+            memory: what the devices remember.
+
+        Returns:
+            `links`, [S, N] int32: the transmitter of each device in each state.
+        """
         return greedy(memory.buffer)

@@ -86,7 +86,15 @@ def diversity_score(counts: Array, thresholds: Array, min_classes: Array | int) 
 
 
 def score_of(number: Array, min_classes: Array | int) -> Array:
-    """Score `f` of a number of classes at or above their threshold: the number, or 0 below `L-hat`; [...] float."""
+    """Score `f` of a number of classes at or above their threshold: the number, or 0 below `L-hat`; [...] float.
+
+    Args:
+        number: [...] float, number of classes.
+        min_classes: `L-hat`, [] int.
+
+    Returns:
+        `f`, [...] float.
+    """
     return jnp.where(number >= min_classes, number, 0.0)
 
 
@@ -226,7 +234,14 @@ class PaperReward:
         )
 
     def upper_bound(self, config: Config) -> Any:
-        """What no total reward exceeds: `alpha_1 L + gamma (alpha_1 L + alpha_3 B)`, [] float."""
+        """What no total reward exceeds: `alpha_1 L + gamma (alpha_1 L + alpha_3 B)`, [] float.
+
+        Args:
+            config: `num_classes` L, `cluster_budget` B, and the weights.
+
+        Returns:
+            [] float.
+        """
         most = config.alpha_diversity * config.num_classes
         return most + config.gamma * (most + config.alpha_budget * config.cluster_budget)
 

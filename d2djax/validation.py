@@ -210,6 +210,9 @@ def check_config(config: Any) -> None:
 def validate(config: Config) -> Config:
     """Checks a config and returns it completed; call once, outside `jit`, before anything compiles.
 
+    Args:
+        config: any config, with plain numbers.
+
     Returns:
         The config with the settings filled that were left to the data set.
 

@@ -124,7 +124,14 @@ def _of(values: xarray.DataArray, policy: str) -> xarray.DataArray:
 
 
 def learning(results: xarray.Dataset) -> list[Claim]:
-    """The exchange helps: "improves the FL performance significantly over both"."""
+    """The exchange helps: "improves the FL performance significantly over both".
+
+    Args:
+        results: of `run` or `sweep`, or a selection of them.
+
+    Returns:
+        A claim for each comparison that the results have data for; none if they have none.
+    """
     if "accuracy" not in results:
         return []
     found, data = [], data_of(results)
@@ -151,17 +158,38 @@ def _resilience(results: xarray.Dataset, axis: str, what: str) -> list[Claim]:
 
 
 def stragglers(results: xarray.Dataset) -> list[Claim]:
-    """Stragglers: "our method is more resilient to stragglers than the baselines"."""
+    """Stragglers: "our method is more resilient to stragglers than the baselines".
+
+    Args:
+        results: of `run` or `sweep`, or a selection of them.
+
+    Returns:
+        A claim for each comparison that the results have data for; none if they have none.
+    """
     return _resilience(results, "num_stragglers", "stragglers")
 
 
 def intervals(results: xarray.Dataset) -> list[Claim]:
-    """Aggregation interval: "as tau_a becomes larger, our method outperforms the baselines"."""
+    """Aggregation interval: "as tau_a becomes larger, our method outperforms the baselines".
+
+    Args:
+        results: of `run` or `sweep`, or a selection of them.
+
+    Returns:
+        A claim for each comparison that the results have data for; none if they have none.
+    """
     return _resilience(results, "aggregation_interval", "longer aggregation intervals")
 
 
 def energy(results: xarray.Dataset) -> list[Claim]:
-    """Energy to a benchmark, here the accuracy that `none` ends with, and what of it goes from device to device."""
+    """Energy to a benchmark, here the accuracy that `none` ends with, and what of it goes from device to device.
+
+    Args:
+        results: of `run` or `sweep`, or a selection of them.
+
+    Returns:
+        A claim for each comparison that the results have data for; none if they have none.
+    """
     if "accuracy" not in results:
         return []
     found, data = [], data_of(results)
@@ -192,7 +220,14 @@ def _never(reached: xarray.DataArray, other: str) -> str:
 
 
 def reliability(results: xarray.Dataset) -> list[Claim]:
-    """Reliability of the links: success of a transmission, and points asked for from outside the cluster."""
+    """Reliability of the links: success of a transmission, and points asked for from outside the cluster.
+
+    Args:
+        results: of `run` or `sweep`, or a selection of them.
+
+    Returns:
+        A claim for each comparison that the results have data for; none if they have none.
+    """
     if "graph_outage" not in results:
         return []
     worth = lambda name: counted(results, f"graph_{name}").mean("state")  # noqa: E731

@@ -44,6 +44,12 @@ MOST_LINES = 24
 def points_of(results: xarray.Dataset) -> Iterator[tuple[str, xarray.Dataset]]:
     """Every point of a sweep with its settings in words; a run is its only point, of no settings.
 
+    Args:
+        results: of `run` or `sweep`, or a selection of them.
+
+    Yields:
+        Settings of a point in words, and its results with the dimensions of a run.
+
     Raises:
         ValueError: there are more than can be told apart in one picture.
     """
@@ -147,6 +153,9 @@ def reward_curve(results: xarray.Dataset, *, ax: Axes | None = None) -> Figure:
     Args:
         results: of `run`, or one point of a `sweep`.
         ax: where to draw, in the user's style; none: a figure of our own.
+
+    Returns:
+        The figure.
     """
     results = _one_point(results)
     figure, ((axes,),) = panels(ax, height=2.9)
@@ -184,7 +193,14 @@ def _one_point(results: xarray.Dataset) -> xarray.Dataset:
 
 
 def field_of(results: xarray.Dataset) -> float | None:
-    """Side of the square field, m, from the config that made the results; none if it is not known."""
+    """Side of the square field, m, from the config that made the results; none if it is not known.
+
+    Args:
+        results: of `run` or `sweep`, or a selection of them.
+
+    Returns:
+        Metres, or none.
+    """
     if "field_size" not in results.coords:
         config = json.loads(results.attrs.get("manifest", "{}")).get("config", {})
         return float(config["field_size"]) if "field_size" in config else None
@@ -283,7 +299,16 @@ def _shown(results: xarray.Dataset) -> str:
 
 
 def map_of(results: xarray.Dataset, policy: str | None = None, run: int = 0) -> str:
-    """The numbers of `graph`, as CSV: each device, its place, its cluster and its transmitter."""
+    """The numbers of `graph`, as CSV: each device, its place, its cluster and its transmitter.
+
+    Args:
+        results: of `run`, or one point of a `sweep`.
+        policy: whose links; none: the first policy that learns.
+        run: place along the dimension `run`.
+
+    Returns:
+        Text with one line a device; places are in metres.
+    """
     one, policy = results.isel(run=run), _shown(results) if policy is None else policy
     links = one["links"].sel(policy=policy).isel(state=int(one["exchange_state"])).values
     places = one["position"].transpose("device", "axis").values
@@ -300,6 +325,10 @@ PICTURES = tuple(f"{name}.{kind}" for name in ("accuracy", "graph", "reward") fo
 
 def save_figures(results: xarray.Dataset, folder: Path) -> list[Path]:
     """Saves as PNG the figures that a run has data for, and beside each the numbers that it shows as CSV.
+
+    Args:
+        results: of `run`.
+        folder: a folder that is there; files of the same names are replaced.
 
     Returns:
         Paths of `accuracy.png` and, where a policy learns, `graph.png` and `reward.png`.

@@ -26,12 +26,26 @@ WITHIN = ("run", "policy", "round", "episode", "state", "device", "class", "axis
 
 
 def axes_of(results: xarray.Dataset | xarray.DataArray) -> list[str]:
-    """Dimensions of a sweep in results; none for those of a run."""
+    """Dimensions of a sweep in results; none for those of a run.
+
+    Args:
+        results: of `run` or `sweep`, or a selection of them.
+
+    Returns:
+        Names of the dimensions, in their order.
+    """
     return [str(dim) for dim in results.dims if dim not in WITHIN]
 
 
 def over_points(values: xarray.DataArray | xarray.Dataset) -> str:
-    """Says over how many points of which axes of a sweep a mean is taken; empty where there is only one point."""
+    """Says over how many points of which axes of a sweep a mean is taken; empty where there is only one point.
+
+    Args:
+        values: with any dimensions; those of a sweep count.
+
+    Returns:
+        Text such as "means over 4 points (gamma)".
+    """
     axes = axes_of(values)
     points = int(np.prod([values.sizes[axis] for axis in axes]))
     if points <= 1:
@@ -69,7 +83,14 @@ SHARES = ("accuracy", "class_accuracy", "diverse_share", "outage")
 
 
 def bounds_of(name: str) -> tuple[float, float]:
-    """Least and greatest value that a variable of results can have: [0, 1] for shares, 0 or more for amounts."""
+    """Least and greatest value that a variable of results can have: [0, 1] for shares, 0 or more for amounts.
+
+    Args:
+        name: of a variable, such as `graph_outage`.
+
+    Returns:
+        Least and greatest value; infinite where there is no bound.
+    """
     short = name.removeprefix("graph_").removeprefix("discovery_").split(",")[0]
     if short in SHARES:
         return 0.0, 1.0
@@ -178,6 +199,9 @@ def in_training(values: Curves) -> Curves:
 
     Args:
         values: an array or a dataset with the dimension `round`.
+
+    Returns:
+        The same without that round.
     """
     return values.sel(round=values["round"] > 0)
 
@@ -186,18 +210,38 @@ def mean_accuracy(results: xarray.Dataset) -> xarray.DataArray:
     """Area under the accuracy curve over its length, (run, policy): how fast and how high a policy learns.
 
     The mean is over the rounds of training, without round 0, in which no policy has learned anything.
+
+    Args:
+        results: of `run` or `sweep`, or a selection of them.
+
+    Returns:
+        (run, policy) float in [0, 1]; NaN for runs that are not done or diverged.
     """
     return in_training(counted(results, "accuracy")).mean("round")
 
 
 def final_accuracy(results: xarray.Dataset) -> xarray.DataArray:
-    """Accuracy after the last round of each run, (run, policy); some points of a sweep may have fewer rounds."""
+    """Accuracy after the last round of each run, (run, policy); some points of a sweep may have fewer rounds.
+
+    Args:
+        results: of `run` or `sweep`, or a selection of them.
+
+    Returns:
+        (run, policy) float in [0, 1]; NaN for runs that are not done or diverged.
+    """
     curves = counted(results, "accuracy").transpose(..., "round")
     return curves.isel(round=-1, drop=True).copy(data=last_number(curves.values))
 
 
 def classes_held(results: xarray.Dataset) -> xarray.DataArray:
-    """Classes of which a device has a point after the exchange, mean over the devices there are, (run, policy)."""
+    """Classes of which a device has a point after the exchange, mean over the devices there are, (run, policy).
+
+    Args:
+        results: of `run` or `sweep`, or a selection of them.
+
+    Returns:
+        (run, policy) float, 0 to L.
+    """
     counts = counted(results, "counts")
     return (counts > 0).sum("class").where(counts.notnull().any("class")).mean("device")
 
@@ -223,7 +267,15 @@ def paired_differences(values: xarray.DataArray, reference: str = "none") -> xar
 
 
 def setting(results: xarray.Dataset, name: str) -> xarray.DataArray:
-    """A setting of results: that of each point where it is an axis of a sweep."""
+    """A setting of results: that of each point where it is an axis of a sweep.
+
+    Args:
+        results: of `run` or `sweep`, or a selection of them.
+        name: of a field of `Config`.
+
+    Returns:
+        The value, or one for each point.
+    """
     import xarray
 
     if name in results.coords:
@@ -232,12 +284,27 @@ def setting(results: xarray.Dataset, name: str) -> xarray.DataArray:
 
 
 def data_of(results: xarray.Dataset) -> str:
-    """Name of the data set of results."""
+    """Name of the data set of results.
+
+    Args:
+        results: of `run` or `sweep`, or a selection of them.
+
+    Returns:
+        The name, such as `fashion_mnist`.
+    """
     return str(json.loads(results.attrs["manifest"])["data"]["name"])
 
 
 def aggregations_after(results: xarray.Dataset, steps: float | xarray.DataArray) -> xarray.DataArray:
-    """Aggregations in a number of local steps; as many as steps in schemes that aggregate at every one."""
+    """Aggregations in a number of local steps; as many as steps in schemes that aggregate at every one.
+
+    Args:
+        results: of `run` or `sweep`, or a selection of them.
+        steps: local steps.
+
+    Returns:
+        Number of aggregations, with the dimensions of `steps`; fractions are kept.
+    """
     every_step = [name for name, scheme in SCHEMES.items() if scheme.aggregates_every_step]
     interval = setting(results, "aggregation_interval")
     return steps / interval.where(~setting(results, "scheme").isin(every_step), 1)
@@ -345,6 +412,13 @@ def least_cost(results: xarray.Dataset, target: float | xarray.DataArray) -> xar
 def cost_to_end_of_none(results: xarray.Dataset, share: float = 1.0) -> xarray.Dataset:
     """`least_cost` to a share of the accuracy that `none` ends with in the same run.
 
+    Args:
+        results: of `run` or `sweep`, with the policy `none`.
+        share: of that accuracy, such as 0.9.
+
+    Returns:
+        As of `least_cost`.
+
     Raises:
         ValueError: `none` was not run.
     """
@@ -355,13 +429,27 @@ def cost_to_end_of_none(results: xarray.Dataset, share: float = 1.0) -> xarray.D
 
 
 def logarithm(values: xarray.DataArray) -> xarray.DataArray:
-    """Natural logarithm of what is finite and above 0; NaN of all else."""
+    """Natural logarithm of what is finite and above 0; NaN of all else.
+
+    Args:
+        values: float, of any dimensions.
+
+    Returns:
+        Float, of the same dimensions.
+    """
     numbers = np.asarray(values.values, float)
     return values.copy(data=np.log(np.where(np.isfinite(numbers) & (numbers > 0), numbers, np.nan)))
 
 
 def exponential(values: xarray.DataArray) -> xarray.DataArray:
-    """The inverse of `logarithm`."""
+    """The inverse of `logarithm`.
+
+    Args:
+        values: float, of any dimensions.
+
+    Returns:
+        Float, of the same dimensions.
+    """
     return values.copy(data=np.exp(values.values))
 
 

@@ -170,6 +170,9 @@ def claims_table(claims: Sequence[Claim]) -> Table:
 
     Args:
         claims: of `claims_of`; those of a sweep say over which points they are means.
+
+    Returns:
+        The table, one row a claim.
     """
     table = Table(title="claims of Section IV-B: mean over seeds with 95 % bootstrap interval")
     for heading in ("claim", "measured", "verdict"):
@@ -183,7 +186,14 @@ MOST_LINES = 10
 
 
 def best_trials(trials: xarray.Dataset) -> Table:
-    """The best trials of a search: means of each objective over the seeds, and the settings."""
+    """The best trials of a search: means of each objective over the seeds, and the settings.
+
+    Args:
+        trials: of `search`.
+
+    Returns:
+        The table, one row a trial.
+    """
     best = trials.isel(trial=np.flatnonzero(trials["is_best"].values))
     objectives = [str(name) for name, one in trials.data_vars.items() if "run" in one.dims]
     names = [str(name) for name in trials.coords if name not in ("trial", "run")]
@@ -198,7 +208,14 @@ def best_trials(trials: xarray.Dataset) -> Table:
 
 
 def diverged(dataset: xarray.Dataset) -> list[str]:
-    """Lines that say at which points of a sweep runs left the finite numbers, the worst first; none if none did."""
+    """Lines that say at which points of a sweep runs left the finite numbers, the worst first; none if none did.
+
+    Args:
+        dataset: results: of `run` or `sweep`, or a selection of them.
+
+    Returns:
+        At most ten lines for points, and one that counts the others.
+    """
     axes = axes_of(dataset["status"])
     bad = not_finite(dataset["status"]).any("policy").sum("run")
     counts = (bad.stack(at=axes) if axes else bad.expand_dims("at")).transpose("at")

@@ -28,26 +28,52 @@ NO_AXES = ("dataset", "data_dir", "policies", "num_classes", "reference_weights"
 
 @dataclass(frozen=True)
 class Uniform:
-    """Any number from `low` to `high`, all equally likely; whole ones for a setting that is whole."""
+    """Any number from `low` to `high`, all equally likely; whole ones for a setting that is whole.
+
+    Attributes:
+        low: smallest value.
+        high: largest value, above `low`.
+    """
 
     low: float
     high: float
 
     def draw(self, rng: np.random.Generator, is_whole: bool = False) -> float:
-        """One number."""
+        """One number.
+
+        Args:
+            rng: generator, whose state moves on.
+            is_whole: draw a whole number.
+
+        Returns:
+            A number in [`low`, `high`].
+        """
         low, high = _limits(self, is_whole)
         return _drawn(rng.uniform(low, high), is_whole)
 
 
 @dataclass(frozen=True)
 class LogUniform:
-    """Any number from `low`, above 0, to `high`, every order of magnitude equally likely."""
+    """Any number from `low`, above 0, to `high`, every order of magnitude equally likely.
+
+    Attributes:
+        low: smallest value, above 0.
+        high: largest value, above `low`.
+    """
 
     low: float
     high: float
 
     def draw(self, rng: np.random.Generator, is_whole: bool = False) -> float:
-        """One number."""
+        """One number.
+
+        Args:
+            rng: generator, whose state moves on.
+            is_whole: draw a whole number.
+
+        Returns:
+            A number in [`low`, `high`].
+        """
         low, high = _limits(self, is_whole)
         # The power may round to just outside.
         return _drawn(min(max(np.exp(rng.uniform(np.log(low), np.log(high))), low), high), is_whole)
@@ -55,12 +81,24 @@ class LogUniform:
 
 @dataclass(frozen=True)
 class Choice:
-    """One of several values, all equally likely."""
+    """One of several values, all equally likely.
+
+    Attributes:
+        values: the values, of which each may be of any kind that the setting takes.
+    """
 
     values: tuple[Any, ...]
 
     def draw(self, rng: np.random.Generator, is_whole: bool = False) -> Any:
-        """One value."""
+        """One value.
+
+        Args:
+            rng: generator, whose state moves on.
+            is_whole: has no effect: the values are of their kind already.
+
+        Returns:
+            One of the values.
+        """
         return self.values[rng.integers(len(self.values))]
 
 

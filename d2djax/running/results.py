@@ -355,6 +355,12 @@ def read(path: str | os.PathLike[str]) -> xarray.Dataset:
 
     All files are compared with their checksums first; values are read when they are used.
 
+    Args:
+        path: folder of the store, such as `results.zarr`.
+
+    Returns:
+        The dataset, whose values are still on disk.
+
     Raises:
         FileNotFoundError: there is no store at `path`.
         ValueError: a file of the store is missing or damaged; one line names it.
