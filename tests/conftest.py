@@ -16,10 +16,10 @@ from d2djax.rng import run_key
 from d2djax.storage import store
 from d2djax.validation import validate
 
-# Compiling is most of what these tests take; XLA's full optimisation makes it several times as long, and
-# programs this small no faster. JAX reads this when it first compiles; a level that is set already stays.
+# Compilation takes most of the time of these tests; XLA's full optimisation multiplies it without making programs
+# this small any faster. JAX reads this when it first compiles; it keeps a level that is already set.
 FLAGS = os.environ.get("XLA_FLAGS", "")
-# Nothing is left in the home folder of whoever runs the tests.
+# The tests write nothing to the user's home folder.
 os.environ.setdefault("D2DJAX_CACHE", "0")
 # Many files compile the same programs: all workers, and what they start, share what was compiled in this run.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:

@@ -1,7 +1,7 @@
-"""The paper in plain loops: what the fast code has to agree with.
+"""The paper in plain loops: the reference for the fast code.
 
 Scalars, `math` and double precision; no JAX, nothing from the package, and no array expression where a loop
-says the same thing more plainly. One function per equation, so that a disagreement names the equation.
+is plainer. One function per equation, so that a disagreement names the equation.
 Axes are those of the specification: receiver first, transmitter second, except `trust`, whose first axis is
 the owner of the data.
 
@@ -199,7 +199,7 @@ def rewards_of(network, state, links, settings):
 
 
 def total_reward_of(network, state, links, settings):
-    """Sum of the overall rewards: what a central planner would raise."""
+    """Sum of the overall rewards: the objective of a central planner."""
     return float(sum(rewards_of(network, state, links, settings)["total"]))
 
 

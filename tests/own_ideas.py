@@ -1,4 +1,4 @@
-"""Policies as users write them outside the package, and a wrong one of each: what `--recipe` reads."""
+"""Policies that users write outside the package, and a faulty one of each kind, for `--recipe`."""
 
 from dataclasses import dataclass, field
 
@@ -103,7 +103,7 @@ recipe = d2djax.Recipe(
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class WrongUCB(UCB):
-    """It asks for a number that is not known when the program is compiled."""
+    """It requests a number that is unknown at compile time."""
 
     def weights(self, key, memory, state):
         return jnp.ones(memory.shape[-2:]) if memory[1].sum() == 0 else UCB.weights(self, key, memory, state)
@@ -112,7 +112,7 @@ class WrongUCB(UCB):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class WrongEpsilonGreedy(EpsilonGreedy):
-    """It asks for more than its level of information has."""
+    """It requests more than its level of information contains."""
 
     def update(self, memory, state, links, feedback):
         return memory + feedback.received.sum()

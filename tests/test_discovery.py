@@ -89,7 +89,7 @@ def test_discovery_is_the_episode_loop_of_the_paper(seed, changes, network_progr
     for name, expected in plain["history"].items():
         np.testing.assert_allclose(getattr(got.history, name), expected, rtol=1e-4, atol=1e-4, err_msg=name)
     np.testing.assert_array_equal(got.links, policy.greedy(got.buffer))
-    # Of links that are equally good to five digits either may be the greedy one, here and in the plain loop.
+    # If two links are equally good to five digits, either may be the greedy one, here and in the plain loop.
     mean = np.where(tries > 0, reward / np.maximum(tries, 1), -np.inf)
     chosen = np.take_along_axis(mean, np.asarray(got.links)[..., None], axis=-1)[..., 0]
     tried = tries.any(axis=-1)

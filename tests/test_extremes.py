@@ -38,7 +38,7 @@ def accepted(config, **changes):
 
 
 def as_field(config, name, value):
-    """A value in the kind of a setting."""
+    """A value of a setting's kind."""
     if name == "reference_weights":
         return (value,) * 4
     return int(value) if isinstance(getattr(config, name), int) and value < 2**31 else value

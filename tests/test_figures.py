@@ -32,7 +32,7 @@ def test_settings_are_valid(study, size):
 
 
 def test_studies_of_one_name_are_one():
-    """A study is kept, and looked up, by its name."""
+    """A study is stored and looked up by its name."""
     assert all(study == STUDIES[study.name] for figure in FIGURES.values() for study in figure.studies)
 
 

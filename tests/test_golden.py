@@ -1,4 +1,4 @@
-"""Numbers of a small run as the first release computed them: what changes a draw or an equation shows here."""
+"""Numbers of a small run as the first release computed them: a changed draw or equation shows here."""
 
 import json
 import tarfile

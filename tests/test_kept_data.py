@@ -1,4 +1,4 @@
-"""RadioML windows that were made once are read the next time, equal bit for bit."""
+"""Generated RadioML windows are read from the cache the next time, equal bit for bit."""
 
 import os
 

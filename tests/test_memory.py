@@ -84,14 +84,14 @@ def test_models_of_all_devices_count(monkeypatch):
     monkeypatch.setattr(memory, "accelerator_memory", lambda: 10**5)
     with pytest.raises(ValueError, match=r"num_devices=25 and num_states=10 need .*; 0\.0 GiB are available"):
         check(config, (2, 128), trains=False)
-    # What is not known refuses nothing.
+    # An unknown size refuses nothing.
     for name in ("available_memory", "accelerator_memory"):
         monkeypatch.setattr(memory, name, lambda: 0)
     check(replace(config, batch_size=10**8), (2, 128), trains=True)
 
 
 def test_the_estimate_is_what_runs_take_at_least(tiny_config, tiny_dataset):
-    # Larger than the rest of a program, but not run.
+    # Larger than the rest of a program, but never run.
     config = replace(tiny_config, num_devices=300, num_states=7, points_per_device=2, classes_per_device=1)
     setup = runs.set_up(config, tiny_dataset, None)
     shapes = []

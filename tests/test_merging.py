@@ -90,7 +90,7 @@ def test_what_no_part_has_is_missing():
 def test_runs_that_are_not_done_are_taken_from_where_they_are():
     done = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1]])
     same(merge([part(GAMMAS, done=done), part(GAMMAS, done=1 - done)]), part(GAMMAS))
-    # Twice is once, as long as it is the same.
+    # Equal runs that occur twice count once.
     same(merge([part(GAMMAS), part(GAMMAS, done=done)]), part(GAMMAS))
 
 

@@ -1,4 +1,4 @@
-"""A data set that is nothing but a record in the table: all that works with the built-in ones works with it."""
+"""A data set that is only a record in the table: everything that works with built-in data sets works with it."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The notebooks: each runs from top to bottom, and is kept with the outputs of that."""
+"""The notebooks: each runs from top to bottom and is stored with its outputs."""
 
 import gc
 import importlib.util
@@ -26,11 +26,11 @@ FLAGS = "--xla_backend_optimization_level=1"
 
 @pytest.fixture
 def kernel(tmp_path, monkeypatch):
-    """Name of a kernel that is this interpreter with the package of this checkout."""
+    """Name of a kernel that runs this interpreter with the package of this checkout."""
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     overrides = {
         "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
-        # No compiled programs in the cache of whoever runs the tests; compiling fast, as in `conftest.py`.
+        # No compiled programs in the user's cache; fast compilation, as in `conftest.py`.
         "env": {"PYTHONPATH": path, "D2DJAX_CACHE": "0", "XLA_FLAGS": os.environ.get("XLA_FLAGS", FLAGS)},
     }
     write_kernel_spec(tmp_path / "jupyter" / "kernels" / "d2djax-tests", overrides=overrides)
@@ -50,7 +50,7 @@ def code_cells(path):
 
 
 def kinds(cell):
-    """Of what kind the outputs of a cell are; text that comes in several pieces is one output."""
+    """The kinds of a cell's outputs; text in several pieces counts as one output."""
     found = [(one.output_type, one.get("name"), *sorted(one.get("data", ()))) for one in cell.outputs]
     return [kind for kind, _ in itertools.groupby(found)]
 
@@ -76,7 +76,7 @@ def test_outputs_have_no_errors_noise_or_machine_paths(path):
 
 
 class Magics:
-    """IPython as far as a cell that installs needs it: keeps what magics are called with."""
+    """The part of IPython that an install cell needs: records the arguments of magics."""
 
     def __init__(self, names):
         self.names, self.called = names, []

@@ -69,7 +69,7 @@ def test_numbers_as_csv_have_a_row_for_each_point_and_policy():
     row = found[3]
     assert float(row["reference_reward"]) == 8 and float(row["points_moved"]) == 7
     assert 0 < float(row["reference_reward_low"]) < 8 < float(row["reference_reward_high"])
-    # What is not finite does not count, and is told.
+    # Non-finite values are reported and do not count.
     assert (found[5]["reference_reward"], found[5]["reference_reward_seeds"], found[5]["runs_not_finite"]) == (
         "22.0",
         "2",

@@ -1,4 +1,4 @@
-"""Policies from outside the package: what they are told, for one device or for all, and what is wrong with them."""
+"""Policies from outside the package: their information, policies for one or all devices, and their faults."""
 
 import math
 import re
@@ -28,7 +28,7 @@ from d2djax.searching import searches
 
 
 def policy_class(**parts):
-    """A copy of `Mean` in which some parts are others."""
+    """A copy of `Mean` with some parts replaced."""
     kind = type("Changed", (Mean,), parts)
     return jax.tree_util.register_dataclass(dataclass(frozen=True)(kind))
 
@@ -36,7 +36,7 @@ def policy_class(**parts):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Mean:
-    """Softmax over mean rewards, as plainly as can be."""
+    """Softmax over mean rewards, written as plainly as possible."""
 
     temperature: Any = 1.0
     information = "own"
@@ -59,7 +59,7 @@ class Mean:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class OneDevice:
-    """The same rule as one device has it."""
+    """The same rule, written for one device."""
 
     temperature: Any = 1.0
     information = "own"
@@ -144,7 +144,7 @@ class WholeUCB(UCB):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Fixed(Mean):
-    """A policy one of whose numbers is no leaf."""
+    """A policy with a number that is not a leaf."""
 
     slope: float = field(default=1.0, metadata={"static": True})
 
@@ -357,7 +357,7 @@ def test_a_sweep_with_own_policies_grows_and_knows_its_code(swept, two, options)
 
 
 def policy_like(base, **parts):
-    """A copy of a policy in which some parts are others."""
+    """A copy of a policy with some parts replaced."""
     kind = type("Changed", (base,), parts)
     return jax.tree_util.register_dataclass(dataclass(frozen=True)(kind))
 
@@ -430,7 +430,7 @@ def test_no_policy_at_all_is_refused(two, options):
         d2djax.run(replace(two, policies=()), 1, **options)
 
 
-# --- what is wrong with code from outside is told before it compiles ---
+# --- faults of code from outside are reported before it compiles ---
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Rewards from outside the package: what is learned, ascended and valued by them, and what is wrong with them."""
+"""Rewards from outside the package: learning, best response and values with them, and their faults."""
 
 import json
 import re
@@ -49,7 +49,7 @@ class Paid:
 
 
 def by_hand(network, state, links, exchange, config):
-    """The reward of the paper, as somebody else would write it."""
+    """The paper's reward, written as a user would write it."""
     number = links.size
     reached = (exchange.counts >= score_fraction(config) * network.thresholds * (1 - 1e-5)).sum(-1)
     score = jnp.where(reached >= config.min_classes, reached, 0).astype(jnp.float32)
@@ -405,7 +405,7 @@ def test_a_recipe_file_carries_it(mine, tmp_path, capsys):
 
 
 def changed(**parts):
-    """A reward whose fields are others."""
+    """A reward with other fields."""
     return lambda *arguments: replace(PaperReward()(*arguments), **parts)
 
 

@@ -1,4 +1,4 @@
-"""Points that belong to somebody: the split within each owner, who holds what, and what contradicts it."""
+"""Points with owners: the split within each owner, the points of each device, and contradictory settings."""
 
 import json
 from dataclasses import replace
@@ -50,11 +50,11 @@ def filled(config, owned):
 
 def test_settings_follow_from_the_owners(filled, owned, config):
     assert (filled.num_devices, filled.partition, filled.points_per_device) == (6, "own", 167)
-    # Whatever the data set is called: no preset says how many points a device has.
+    # Regardless of the data set's name, no preset sets the number of points per device.
     named = fill_in(replace(config, num_devices=6), replace(owned, name="fashion_mnist"), None)
     assert d2djax.validate(named).points_per_device == 167
     assert fill_in(filled, owned, None) == filled
-    # What other partitions use is not used.
+    # Settings of other partitions are not used.
     others = replace(config, classes_per_device=7, shards_per_device=9, points_per_device=10**6)
     assert d2djax.validate(fill_in(others, owned, None)).points_per_device == 167
 

@@ -60,7 +60,7 @@ def test_every_policy_has_a_look_of_its_own():
     looks = looks_of(names)
     assert len({str(look) for look in looks.values()}) == len(names)
     assert len({look["color"] for policy, look in looks.items() if policy in POLICIES}) == len(POLICIES)
-    # A policy looks the same whatever it is compared with.
+    # A policy has the same style in every comparison.
     assert looks_of(["rl"])["rl"] == looks["rl"]
 
 

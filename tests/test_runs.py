@@ -303,7 +303,7 @@ def test_points_moved(found):
     change = (found["counts"] - found["counts_before"]).clip(min=0).sum(["device", "class"])
     moved = found["points_moved"]
     assert (moved.sel(policy=["none", "pooled"]) == 0).all()
-    # What a device gets and what it gives may be of one class: moved points are at least the change.
+    # A device may receive and give points of the same class: at least as many points move as counts change.
     exchanging = ["uniform", "rl", "nearest", "best_response"]
     assert (moved.sel(policy=exchanging) >= change.sel(policy=exchanging)).all()
     assert (moved.sel(policy=exchanging).sum("run") > 0).all()
@@ -335,7 +335,7 @@ def test_divergence_is_flagged_and_saved(only_none, tiny_dataset, tmp_path):
     got = d2djax.run(wild, 2, data=tiny_dataset, progress=False, width=1)
     assert (got["status"] == 1).all()
     assert not np.isfinite(got["loss"]).all()
-    # A model that is no number has no accuracy.
+    # A model of NaN has no accuracy.
     assert (np.isfinite(got["accuracy"]) == np.isfinite(got["loss"])).all()
     assert (np.isfinite(got["class_accuracy"]).all("class") == np.isfinite(got["loss"])).all()
     xarray.testing.assert_identical(results.read(results.save(got, tmp_path / "wild.zarr")).load(), got)

@@ -84,7 +84,7 @@ def test_a_search_that_was_stopped_goes_on_alike(whole, seek, tmp_path):
             optuna.storages.journal.JournalFileBackend(str(tmp_path / "journal.log"))
         ),
     )
-    # As if killed after it had asked for a batch, in the middle of a line of the journal.
+    # As if killed after proposing a batch, in the middle of a line of the journal.
     study.ask()
     with (tmp_path / "journal.log").open("ab") as file:
         file.write(b'{"op_code": 4, "wor')
@@ -366,7 +366,7 @@ def test_more_trials_and_more_seeds_after_a_stop(whole, copied, seek, computed, 
     monkeypatch.setattr(journal, "keep_more", stop)
     with pytest.raises(KeyboardInterrupt):
         seek(copied, seeds=3)
-    # As before for whoever asks for the seeds that were there.
+    # Unchanged for the seeds that were already there.
     assert proposals(seek(copied)) == proposals(whole[1])
     monkeypatch.setattr(journal, "keep_more", keep)
     computed.clear()

@@ -1,4 +1,4 @@
-"""What is not finite: `status` tells of every stored number, and nothing that is not finite counts."""
+"""Non-finite numbers: `status` reports every stored one, and none of them counts."""
 
 from types import SimpleNamespace
 
@@ -207,7 +207,7 @@ class Biased(nn.Module):
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_model_that_diverged_has_no_accuracy(value):
-    # The argmax of numbers that are none is class 0, as good a guess as any.
+    # The argmax of NaN is class 0, as good a guess as any.
     y = np.arange(12, dtype=np.int32) % 3
     x = np.eye(3, dtype=np.float32)[y]
     points = lambda x: Points(jnp.asarray(x), jnp.asarray(y), jnp.float32(0), jnp.float32(1), (4, 4, 4))  # noqa: E731

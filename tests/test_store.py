@@ -404,7 +404,7 @@ def test_a_stop_while_a_sweep_grows_loses_nothing(tmp_path, monkeypatch, stop):
 
 
 def harm(file, rng):
-    """Damages a file as disks and people do."""
+    """Damages a file in the ways that disks and people do."""
     content = file.read_bytes()
     way = rng.choice(["flip", "cut", "delete", "zeros", "another"])
     others = [one for one in sorted(file.parent.rglob("*")) if one.is_file() and one.read_bytes() != content]
@@ -621,7 +621,7 @@ def test_without_locks_one_line_says_so_and_work_goes_on(tmp_path, monkeypatch):
     assert len(lines) == 1 and "this file system has no locks (No locks available)" in lines[0]
 
 
-# --- whose it is ---
+# --- ownership ---
 
 
 @pytest.mark.parametrize(
@@ -644,7 +644,7 @@ def test_differences_are_named(tmp_path, found, wanted, text):
 
 
 def other_folders(path):
-    """Ways in which something else may stand where results should go."""
+    """Ways in which something else may occupy the place of the results."""
 
     def array():
         xarray.Dataset({"x": ("x", np.arange(3))}).to_zarr(path, zarr_format=3, consolidated=False)

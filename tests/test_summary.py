@@ -148,7 +148,7 @@ def test_points_drawn_at_random():
 
 
 def test_absent_devices_do_not_count():
-    """Of a selection with fewer devices than other points: 3 classes each of two devices, not 1.5 of four."""
+    """A selection with fewer devices than other points: two devices with 3 classes each, not four with 1.5."""
     counts = np.ones((2, 3, 2, DEVICES, CLASSES), np.int32)
     counts[0, :, :, 2:] = -1
     within = ("num_devices", "run", "policy", "device", "class")

@@ -226,7 +226,7 @@ def test_bad_shards_are_refused(sweep, tmp_path, computed, shard):
     assert not (tmp_path / "out").exists()
 
 
-# --- stopping and going on ---
+# --- interruption and resumption ---
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(28, "No space left on device")])
@@ -263,7 +263,7 @@ def test_a_sweep_grows_by_seeds_and_by_values(whole, sweep, tmp_path, computed):
         sweep(tmp_path, {"gamma": [0.5]} | {"learning_rate": [0.05]}, [2, 1]),
         whole.isel(gamma=[1], learning_rate=[0], run=[2, 1]),
     )
-    # Who reads a part of the results leaves the file that repeats all of them.
+    # Reading a part of the results does not change the file that repeats all of them.
     assert not computed["network_of"] and (tmp_path / "config.toml").read_text() == text
     sweep(tmp_path, {"gamma": [0.5], "learning_rate": [0.2]}, [7])
     text = (tmp_path / "config.toml").read_text()

@@ -1,4 +1,4 @@
-"""Sweeps in processes of their own: other devices, shards, several controllers, kills at any moment."""
+"""Sweeps in separate processes: other devices, shards, several controllers, kills at any moment."""
 
 import json
 import os
@@ -144,7 +144,7 @@ def test_two_shards_started_together_are_one_sweep(start, whole, tmp_path):
     processes = [start(tmp_path, shard=(number, 2), chunk=1) for number in (1, 2)]
     expected = results.read(whole() / "results.zarr").load()
     looked = []
-    # Whoever reads meanwhile finds a whole store, and in it whatever is marked.
+    # A concurrent reader finds a complete store, with all results that are marked as done.
     while any(process.poll() is None for process in processes):
         if (tmp_path / "results.zarr").exists():
             done = results.read(tmp_path / "results.zarr")["done"].values == 1
@@ -184,7 +184,7 @@ def kill(start, whole, tmp_path, seeds, delays):
     seen = json.loads(ended(start(tmp_path, script=KILLED, seeds=seeds, chunk=2, kills=delays)))
     same(tmp_path, whole(seeds))
     assert len(seen) == len(delays) and 0 < seen[-1] < seeds
-    # Nothing half-written is left.
+    # No half-written file remains.
     assert not list(tmp_path.rglob("*.partial"))
     return seen
 

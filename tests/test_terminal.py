@@ -95,7 +95,7 @@ def test_input_that_is_refused(capsys):
     "action, words",
     [
         (lambda: int("x"), "ValueError: invalid literal for int() with base 10: 'x'"),
-        # A ValueError of Python in a line of ours: nobody wrote it for the user.
+        # A ValueError that Python raises in our code: its message was not written for users.
         (lambda: axes.axes_of(None, None), "a bug: "),
         (lambda: {}["manifest"], "KeyError: 'manifest'"),
         (lambda: 1 / 0, "ZeroDivisionError: division by zero"),
