@@ -37,7 +37,14 @@ def complete(config: Config, name: str | None = None) -> Config:
 
 
 def score_fraction(config: Config) -> Any:
-    """Share of a threshold that counts in the score; `1 - alpha_D` is what a link inside a cluster delivers."""
+    """Share of a threshold that counts in the score; `1 - alpha_D` is what a link inside a cluster delivers.
+
+    Args:
+        config: `score_fraction` and `max_outage`.
+
+    Returns:
+        [] float in (0, 1].
+    """
     return 1.0 - config.max_outage if config.score_fraction is None else config.score_fraction
 
 
@@ -57,12 +64,26 @@ GRAPH_NUMBERS = frozenset(
 
 
 def numbers_of(config: Config) -> list[str]:
-    """Names of the fields that are traced."""
+    """Names of the fields that are traced.
+
+    Args:
+        config: any config.
+
+    Returns:
+        The names, in the order of the fields.
+    """
     return [item.name for item in dataclasses.fields(config) if not item.metadata.get("static")]
 
 
 def stack_configs(configs: Sequence[Config]) -> Config:
-    """One config whose numbers have a leading axis, one entry for each of several with equal static fields."""
+    """One config whose numbers have a leading axis, one entry for each of several with equal static fields.
+
+    Args:
+        configs: configs with equal static fields.
+
+    Returns:
+        A config whose numbers are arrays [C], int32 or float32.
+    """
 
     def stacked(*values: Any) -> np.ndarray:
         return np.array(values, np.int32 if all(isinstance(value, int) for value in values) else np.float32)
@@ -71,5 +92,12 @@ def stack_configs(configs: Sequence[Config]) -> Config:
 
 
 def as_numbers(config: Config) -> Config:
-    """Turns the numbers of a config into arrays, so that no new value compiles anew."""
+    """Turns the numbers of a config into arrays, so that no new value compiles anew.
+
+    Args:
+        config: any config.
+
+    Returns:
+        The config with arrays [] in the place of numbers.
+    """
     return jax.tree.map(jnp.asarray, config)

@@ -84,7 +84,17 @@ class Learned:
 
 
 def summarise(outcome: Outcome, links: Array, network: Network, config: Config) -> dict[str, Array]:
-    """The scalars of one episode that the history averages, by name."""
+    """The scalars of one episode that the history averages, by name.
+
+    Args:
+        outcome: of one episode.
+        links: [N] int32, transmitter of each device.
+        network: the network.
+        config: the weights, the reference weights and `min_classes`.
+
+    Returns:
+        [] float32 each, by the names of the fields of `History`.
+    """
     is_linked = links != jnp.arange(links.shape[0])
     num_clusters = jnp.max(network.cluster) + 1
     over = jnp.maximum(outcome.requested_inter - network.budget, 0.0)
@@ -112,6 +122,15 @@ def best_links(rule: Any, key: Array, memory: Any, num_states: int) -> tuple[Arr
     """[S, N] int32: the graph that a policy ends with in each state; and [] bool, whether all of them have one.
 
     Its `best`, if it has one; else the mode of its weights, ties to the smallest index.
+
+    Args:
+        rule: a policy.
+        key: for policies that draw numbers of their own.
+        memory: what the devices remember after the last episode.
+        num_states: S.
+
+    Returns:
+        `links`, [S, N] int32, and whether every row of the weights has a positive one, [] bool.
     """
     if hasattr(rule, "best"):
         return rule.best(memory), True
@@ -204,7 +223,16 @@ def learn(rule: Any, key: Array, network: Network, config: Config, reward: Any =
 
 
 def boltzmann(config: Config, num_classes: int, reward: Any = PAPER) -> policy.Boltzmann:
-    """The paper's policy with the settings of a config and an optimistic start for a reward."""
+    """The paper's policy with the settings of a config and an optimistic start for a reward.
+
+    Args:
+        config: `temperature` and `initial_value`.
+        num_classes: L.
+        reward: the reward, whose bound an untried link is worth.
+
+    Returns:
+        The policy.
+    """
     return policy.Boltzmann(config.temperature, initial_value(config, num_classes, reward))
 
 

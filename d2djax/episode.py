@@ -54,6 +54,13 @@ class Prepared:
 def prepare(network: Network, config: Config) -> Prepared:
     """Works out what stays the same in all episodes of a network.
 
+    Args:
+        network: the network.
+        config: `score_fraction` and `max_outage`.
+
+    Returns:
+        The network, the offers, and the points that count.
+
     Raises:
         ValueError: see `check_network`.
     """

@@ -37,7 +37,18 @@ class Evaluation:
 def cross_entropies(
     model: nn.Module, parameters: Parameters, x: Array, y: Array, key: Array | None = None
 ) -> Array:
-    """Cross entropy of each point of a batch (the paper's CELoss), [B] float32, nats; `key` as in `logits_of`."""
+    """Cross entropy of each point of a batch (the paper's CELoss), [B] float32, nats; `key` as in `logits_of`.
+
+    Args:
+        model: the model.
+        parameters: its parameters.
+        x: [B, ...] float32.
+        y: [B] int32, classes.
+        key: of what a model draws in training; none: evaluation.
+
+    Returns:
+        [B] float32, nats.
+    """
     return optax.softmax_cross_entropy_with_integer_labels(logits_of(model, parameters, x, key), y)
 
 

@@ -272,7 +272,14 @@ SCHEMES: dict[str, Scheme] = {
 
 
 def steps_between_aggregations(config: Config) -> int:
-    """Local steps from one aggregation to the next."""
+    """Local steps from one aggregation to the next.
+
+    Args:
+        config: `scheme` and `aggregation_interval`.
+
+    Returns:
+        Local steps, at least 1.
+    """
     return 1 if SCHEMES[config.scheme].aggregates_every_step else config.aggregation_interval
 
 

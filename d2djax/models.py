@@ -171,7 +171,14 @@ def _arguments(model: nn.Module) -> dict[str, inspect.Parameter]:
 
 
 def is_switched(model: nn.Module) -> bool:
-    """Whether a model is told to train or to be evaluated: its `__call__` takes one of `SWITCHES`."""
+    """Whether a model is told to train or to be evaluated: its `__call__` takes one of `SWITCHES`.
+
+    Args:
+        model: a Flax module.
+
+    Returns:
+        True or false.
+    """
     return not SWITCHES.keys().isdisjoint(_arguments(model))
 
 
@@ -181,7 +188,16 @@ def _mode(model: nn.Module, trains: bool) -> dict[str, Any]:
 
 
 def first_parameters(model: nn.Module, key: Array, x: Array) -> Parameters:
-    """First parameters of a model for inputs [B, ...]; nothing but they is drawn."""
+    """First parameters of a model for inputs [B, ...]; nothing but they is drawn.
+
+    Args:
+        model: a Flax module.
+        key: of the draw.
+        x: [B, ...] float32; shape and type count, values do not.
+
+    Returns:
+        The parameters, as a tree of arrays.
+    """
     return model.init(key, x, **_mode(model, trains=False))
 
 
@@ -193,6 +209,9 @@ def logits_of(model: nn.Module, parameters: Parameters, x: Array, key: Array | N
         parameters: its parameters.
         x: [B, ...] float32.
         key: of what a model that `is_switched` draws in training, such as dropout; none: evaluation.
+
+    Returns:
+        [B, L] float.
     """
     if key is None:
         return jnp.asarray(model.apply(parameters, x, **_mode(model, trains=False)))
@@ -237,6 +256,11 @@ def _refuse_idle_dropout(next_call: Callable, args: tuple, options: dict[str, An
 def check_model(model: nn.Module, shape: tuple[int, ...], num_classes: int) -> None:
     """Checks that a model takes points of a shape and gives one logit per class; compiles nothing.
 
+    Args:
+        model: a Flax module.
+        shape: of a point, such as (28, 28, 1).
+        num_classes: L.
+
     Raises:
         ValueError: it does not, or it has a state besides its parameters (batch normalisation has), or it draws
             random numbers in evaluation, or has a dropout that is off in training.
@@ -275,7 +299,15 @@ def check_model(model: nn.Module, shape: tuple[int, ...], num_classes: int) -> N
 
 
 def count_parameters(model: nn.Module, shape: tuple[int, ...]) -> int:
-    """Numbers that a device sends to the server for one aggregation, of a model for points of a shape."""
+    """Numbers that a device sends to the server for one aggregation, of a model for points of a shape.
+
+    Args:
+        model: a Flax module.
+        shape: of a point, such as (28, 28, 1).
+
+    Returns:
+        A whole number.
+    """
     x = jax.ShapeDtypeStruct((1, *shape), jnp.float32)
     found = jax.eval_shape(partial(first_parameters, model), run_key(0), x)
     return sum(leaf.size for leaf in jax.tree.leaves(found))

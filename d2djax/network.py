@@ -52,6 +52,9 @@ class Network:
 def check_network(network: Network) -> None:
     """Checks that the parts of a network agree in their shapes, and outside `jit` in the kinds of their values.
 
+    Args:
+        network: one network, without leading axes.
+
     Raises:
         ValueError: one line with the field, the rule and what was found.
     """
@@ -76,6 +79,9 @@ def check_network(network: Network) -> None:
 
 def check_network_values(network: Network) -> None:
     """Checks the kinds of the values of one network or of several, whose fields have leading axes, outside `jit`.
+
+    Args:
+        network: one network, or several with leading axes.
 
     Raises:
         ValueError: one line with the field, the rule and what was found.
@@ -189,6 +195,13 @@ def sizes_of(parts: Mapping[str, Any]) -> dict[str, tuple[int, str]]:
 
 def fitted(config: Config, sizes: Mapping[str, tuple[int, str]]) -> Config:
     """A config whose sizes follow from what is given, see `sizes_of`.
+
+    Args:
+        config: any config.
+        sizes: length of each setting, and the part that it follows from, by the name of the setting.
+
+    Returns:
+        The config with these sizes.
 
     Raises:
         ValueError: a setting that is not at its default says something else.

@@ -14,12 +14,26 @@ from d2djax.rng import Stream, at, uniform_numbers
 
 
 def num_points(config: Config) -> int:
-    """Points of all devices together, `N P`, in every partition."""
+    """Points of all devices together, `N P`, in every partition.
+
+    Args:
+        config: `num_devices` N and `points_per_device` P.
+
+    Returns:
+        `N P`.
+    """
     return config.num_devices * config.points_per_device
 
 
 def num_decks(config: Config) -> int:
-    """Decks from which all devices are served; no class is dealt more often."""
+    """Decks from which all devices are served; no class is dealt more often.
+
+    Args:
+        config: `num_devices`, `num_classes` and `classes_per_device`.
+
+    Returns:
+        Number of decks, at least 1.
+    """
     return -(-config.num_devices // (config.num_classes // config.classes_per_device))
 
 
@@ -58,7 +72,15 @@ def k_classes(key: Array, config: Config) -> Array:
 
 
 def hand_counts(hands: Array, config: Config) -> Array:
-    """Points of each class, [N, L] int32, from the classes [N, k] of each device; see `k_classes`."""
+    """Points of each class, [N, L] int32, from the classes [N, k] of each device; see `k_classes`.
+
+    Args:
+        hands: [N, k] int32, the classes of each device.
+        config: `points_per_device`, `classes_per_device` k and `num_classes` L.
+
+    Returns:
+        [N, L] int32; each row sums to `points_per_device`.
+    """
     share, extra = divmod(config.points_per_device, config.classes_per_device)
     points = share + (jnp.arange(config.classes_per_device) < extra)
     is_held = jax.nn.one_hot(hands, config.num_classes, dtype=jnp.int32)
@@ -66,18 +88,40 @@ def hand_counts(hands: Array, config: Config) -> Array:
 
 
 def labels(sizes: Sequence[int] | np.ndarray) -> np.ndarray:
-    """Class of each point of a list that is sorted by class, [n] int32, from the points of each class [L]."""
+    """Class of each point of a list that is sorted by class, [n] int32, from the points of each class [L].
+
+    Args:
+        sizes: [L] int, points of each class.
+
+    Returns:
+        [n] int32, ascending; n is the sum of the sizes.
+    """
     return np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
 
 
 def count_labels(label: Array, num_classes: int) -> Array:
-    """Points of each class, [N, L] int32, from the classes of each device's points [N, P]."""
+    """Points of each class, [N, L] int32, from the classes of each device's points [N, P].
+
+    Args:
+        label: [N, P] int32, class of each point of each device.
+        num_classes: L.
+
+    Returns:
+        [N, L] int32.
+    """
     device = jnp.arange(label.shape[0])[:, None]
     return jnp.zeros((label.shape[0], num_classes), jnp.int32).at[device, label].add(1)
 
 
 def pool_sizes(config: Config) -> np.ndarray:
-    """Points of each class that all devices share where no decks are dealt, [L] int, as even as they go."""
+    """Points of each class that all devices share where no decks are dealt, [L] int, as even as they go.
+
+    Args:
+        config: `num_devices`, `points_per_device` and `num_classes` L.
+
+    Returns:
+        [L] int, whose sum is `N P`.
+    """
     share, extra = divmod(num_points(config), config.num_classes)
     return share + (np.arange(config.num_classes) < extra)
 
@@ -164,7 +208,14 @@ def class_counts(key: Array, config: Config) -> Array:
 
 
 def most_points_asked(config: Config) -> int:
-    """Upper bound of the points of one class that all devices together may ask for."""
+    """Upper bound of the points of one class that all devices together may ask for.
+
+    Args:
+        config: `partition` and the sizes.
+
+    Returns:
+        A number of points.
+    """
     if config.partition != "k_classes":
         return int(pool_sizes(config).max())
     return num_decks(config) * -(-config.points_per_device // config.classes_per_device)

@@ -64,7 +64,15 @@ class Points:
 
 
 def bits_per_point(shape: tuple[int, ...], dtype: np.dtype) -> float:
-    """Size of a point of a shape when it is sent: 8 bits a byte of an image, 64 a complex sample."""
+    """Size of a point of a shape when it is sent: 8 bits a byte of an image, 64 a complex sample.
+
+    Args:
+        shape: of a point.
+        dtype: of its numbers.
+
+    Returns:
+        Bits.
+    """
     return 8.0 * dtype.itemsize * int(np.prod(shape))
 
 

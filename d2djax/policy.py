@@ -49,6 +49,13 @@ def empty_buffer(num_states: int, num_devices: int) -> Buffer:
 def check_buffer(buffer: Buffer, state: Array | int) -> int:
     """Checks a buffer and the number of a state, and returns the number of devices.
 
+    Args:
+        buffer: sums and tries.
+        state: [] int, channel state.
+
+    Returns:
+        N.
+
     Raises:
         ValueError: shapes do not agree, or outside `jit` a value is none of its kind.
     """
@@ -128,6 +135,12 @@ def cumulative(weight: Array) -> Array:
     """Running sum along the last axis, as matrix products with a triangle of ones, in blocks of `BLOCK`.
 
     On every device much faster than a scan, which takes log2(N) passes over memory.
+
+    Args:
+        weight: [..., N] float.
+
+    Returns:
+        [..., N] of the same type; the last entry of a row is its sum.
     """
     *batch, size = weight.shape
     block = min(size, BLOCK)

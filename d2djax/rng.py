@@ -83,12 +83,28 @@ def draw_rounded_up(key: Array, draw: Callable[..., Array], shape: tuple[int, ..
 
 
 def uniform_numbers(key: Array, shape: tuple[int, ...]) -> Array:
-    """Uniform numbers in [0, 1), float32: those of `jax.random.uniform`."""
+    """Uniform numbers in [0, 1), float32: those of `jax.random.uniform`.
+
+    Args:
+        key: of the draw.
+        shape: of the numbers.
+
+    Returns:
+        Numbers in this shape, float32 in [0, 1).
+    """
     return draw_rounded_up(key, jax.random.uniform, shape)
 
 
 def normal_numbers(key: Array, shape: tuple[int, ...]) -> Array:
-    """Standard normal numbers, float32: those of `jax.random.normal`."""
+    """Standard normal numbers, float32: those of `jax.random.normal`.
+
+    Args:
+        key: of the draw.
+        shape: of the numbers.
+
+    Returns:
+        Numbers in this shape, float32.
+    """
     return draw_rounded_up(key, jax.random.normal, shape)
 
 

@@ -189,7 +189,16 @@ class Sizes:
 
 
 def sizes_of(points: Points, recipe: Recipe, config: Config | None = None) -> Sizes:
-    """The sizes of a data set and a recipe; where a network of one's own has counts, by the config of the runs."""
+    """The sizes of a data set and a recipe; where a network of one's own has counts, by the config of the runs.
+
+    Args:
+        points: all points of the data set.
+        recipe: with a model.
+        config: a validated config; needed where a network of one's own has counts.
+
+    Returns:
+        The sizes.
+    """
     places = None if config is None else places_of(recipe.network, config)
     places = places if points.owned is None else points.owned.train.shape[0]
     return Sizes(points.bits_per_point, count_parameters(recipe.model, points.x.shape[1:]), places)
@@ -280,7 +289,15 @@ class Move:
 
 
 def moves(graphs: Graphs, candidates: Mapping[str, Candidate]) -> Move:
-    """What moves for each policy of one run, fields [M, ...]."""
+    """What moves for each policy of one run, fields [M, ...].
+
+    Args:
+        graphs: of one run.
+        candidates: its policies, in their order.
+
+    Returns:
+        What moves, fields with a leading axis of policies.
+    """
     same = jnp.broadcast_to(graphs.network.counts, graphs.received.shape)
     pools = [not one.has_graph for one in candidates.values()]
     is_pooled = jnp.array(pools) if any(pools) else None
@@ -313,7 +330,15 @@ def exchange_and_train(
 
 
 def with_model(recipe: Recipe | None, config: Config) -> Recipe:
-    """A recipe with the model that the config names, unless it has one of its own or the config names none."""
+    """A recipe with the model that the config names, unless it has one of its own or the config names none.
+
+    Args:
+        recipe: any recipe; none: that of the paper.
+        config: `model` and `num_classes`.
+
+    Returns:
+        The recipe.
+    """
     recipe = Recipe() if recipe is None else recipe
     return (
         recipe if recipe.model is not None or config.model == "auto" else replace(recipe, model=make_model(config))

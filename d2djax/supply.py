@@ -18,29 +18,66 @@ from d2djax.partition import check_dealt, most_points_asked
 
 
 def class_sizes(dataset: Dataset) -> np.ndarray:
-    """Points of each class, [L] int."""
+    """Points of each class, [L] int.
+
+    Args:
+        dataset: points and labels.
+
+    Returns:
+        [L] int.
+    """
     return np.bincount(dataset.y, minlength=dataset.num_classes)
 
 
 def cells_of(dataset: Dataset) -> np.ndarray:
-    """Number of owner and class of each point, [n] int64: owner after owner, class after class."""
+    """Number of owner and class of each point, [n] int64: owner after owner, class after class.
+
+    Args:
+        dataset: points with owners.
+
+    Returns:
+        [n] int64.
+    """
     return np.asarray(dataset.owner, np.int64) * dataset.num_classes + dataset.y
 
 
 def cell_sizes(dataset: Dataset) -> np.ndarray:
-    """Points of each class that each owner has, held-out ones included, [N, L] int."""
+    """Points of each class that each owner has, held-out ones included, [N, L] int.
+
+    Args:
+        dataset: points with owners.
+
+    Returns:
+        [N, L] int.
+    """
     owners = int(np.max(np.asarray(dataset.owner))) + 1
     return np.bincount(cells_of(dataset), minlength=owners * dataset.num_classes).reshape(owners, -1)
 
 
 def owners_counts(dataset: Dataset, config: Config) -> np.ndarray:
-    """Training points of each class that each owner has: `D`, [N, L] int32, equal in all runs."""
+    """Training points of each class that each owner has: `D`, [N, L] int32, equal in all runs.
+
+    Args:
+        dataset: points with owners.
+        config: `test_fraction`.
+
+    Returns:
+        [N, L] int32.
+    """
     sizes = cell_sizes(dataset)
     return (sizes - held_out_of_owners(sizes, config)).astype(np.int32)
 
 
 def held_out_sizes(sizes: np.ndarray, config: Config) -> np.ndarray:
-    """Held-out points of each class, [L] int: `test_fraction` of the class, rounded."""
+    """Held-out points of each class, [L] int: `test_fraction` of the class, rounded.
+
+    Args:
+        sizes: [L] int, points of each class.
+        config: `test_fraction`.
+
+    Returns:
+        [L] int.
+    """
     return np.rint(np.asarray(sizes) * config.test_fraction).astype(int)
 
 
@@ -214,7 +251,12 @@ def all_options(source: Source, config: Config, asked: np.ndarray | None = None)
 def load_dataset(config: Config, asked: np.ndarray | None = None) -> Dataset:
     """Loads the data set that a validated config names; of points made in process, as many as are needed.
 
-    `asked` as of `check_fits`.
+    Args:
+        config: a validated config.
+        asked: as of `check_fits`.
+
+    Returns:
+        The data set.
 
     Raises:
         DataError: the data set cannot be found or read.

@@ -35,7 +35,14 @@ class Holding:
 
 
 def floor_points(real: Array) -> Array:
-    """Whole points in a real number of them, rounded down but for the error of float32."""
+    """Whole points in a real number of them, rounded down but for the error of float32.
+
+    Args:
+        real: [...] float, 0 or more.
+
+    Returns:
+        [...] float, whole numbers.
+    """
     # Float32 may leave 12.999999 of the 13 points that 26 / 44 of 22 are: eight units in the last place.
     return jnp.floor(real * (1.0 + 1e-6))
 

@@ -37,7 +37,14 @@ class Candidate:
     has_graph: bool = True
 
     def num_exchanges(self, config: Config) -> int:
-        """How often the devices agree on an exchange: in every episode of discovery, and once for the real one."""
+        """How often the devices agree on an exchange: in every episode of discovery, and once for the real one.
+
+        Args:
+            config: `num_episodes`.
+
+        Returns:
+            A whole number; 0 for a policy without an exchange.
+        """
         return (1 + config.num_episodes * self.learns) * self.agrees
 
 
@@ -52,12 +59,22 @@ BUILT_IN: dict[str, Candidate] = {
 
 
 def is_learner(rule: Any) -> bool:
-    """Whether something learns, as a policy does, rather than being a function that gives a graph."""
+    """Whether something learns, as a policy does, rather than being a function that gives a graph.
+
+    Args:
+        rule: a policy or a function.
+
+    Returns:
+        True or false.
+    """
     return hasattr(rule, "weights") or hasattr(rule, "update")
 
 
 def check_own(own: Mapping[str, Any]) -> None:
     """Checks policies of one's own.
+
+    Args:
+        own: policies by their names.
 
     Raises:
         ValueError: one is neither a policy nor a function, or has a name that is taken.

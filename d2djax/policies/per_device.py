@@ -37,17 +37,45 @@ class PerDevice:
         return lambda memory: jax.vmap(own, out_axes=1)(memory[1])
 
     def init(self, key: Array, known: Any, config: Any) -> tuple[Array, Any]:
-        """Numbers of the devices [N], and their memories with a leading axis of devices."""
+        """Numbers of the devices [N], and their memories with a leading axis of devices.
+
+        Args:
+            key: of what the policies draw; each device has one of its own.
+            known: what the devices know before the first episode.
+            config: the config.
+
+        Returns:
+            The memory before the first episode.
+        """
         start = lambda device, known: self.policy.init(jax.random.fold_in(key, device), known, config)  # noqa: E731
         return known.device, jax.vmap(start)(known.device, known)
 
     def weights(self, key: Array, memory: tuple[Array, Any], state: Array) -> Array:
-        """[N, N]: the weights of every device, row by row; each draws with a key of its own."""
+        """[N, N]: the weights of every device, row by row; each draws with a key of its own.
+
+        Args:
+            key: of what the policies draw; each device has one of its own.
+            memory: of all devices.
+            state: [] int32, channel state.
+
+        Returns:
+            [N, N] float; row = receiver, column = transmitter.
+        """
         row = lambda device, one: self.policy.weights(jax.random.fold_in(key, device), one, state)  # noqa: E731
         return jax.vmap(row)(*memory)
 
     def update(self, memory: tuple[Array, Any], state: Array, links: Array, feedback: Any) -> tuple[Array, Any]:
-        """Lets every device learn from its own link and what it is told."""
+        """Lets every device learn from its own link and what it is told.
+
+        Args:
+            memory: of all devices.
+            state: [] int32, channel state.
+            links: [N] int32, transmitter of each device.
+            feedback: what the devices are told of the episode.
+
+        Returns:
+            The memory after the episode.
+        """
         step = lambda one, link, told: self.policy.update(one, state, link, told)  # noqa: E731
         return memory[0], jax.vmap(step)(memory[1], links, feedback)
 

@@ -311,12 +311,26 @@ def label(
 
 
 def own_reward(results: xarray.Dataset) -> str | None:
-    """Name of the reward of one's own that the policies of results learned with; none: the paper's."""
+    """Name of the reward of one's own that the policies of results learned with; none: the paper's.
+
+    Args:
+        results: results: of `run` or `sweep`, or a selection of them.
+
+    Returns:
+        The name, or none.
+    """
     return results["graph_reward"].attrs.get("reward") if "graph_reward" in results else None
 
 
 def last_number(values: np.ndarray) -> np.ndarray:
-    """The last finite number along the last axis: points with fewer rounds than others end earlier."""
+    """The last finite number along the last axis: points with fewer rounds than others end earlier.
+
+    Args:
+        values: [..., K] float.
+
+    Returns:
+        [...] float; the last entry where no number is finite.
+    """
     last = values.shape[-1] - 1 - np.argmax(np.isfinite(values)[..., ::-1], axis=-1)
     return np.take_along_axis(values, last[..., None], axis=-1)[..., 0]
 

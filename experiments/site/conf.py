@@ -42,6 +42,8 @@ myst_substitutions = {"settings": settings_tables(), "variables": variables_tabl
 
 autodoc_member_order = "bysource"
 autodoc_class_signature = "separated"
+# Records are made with their fields, which are described already.
+autodoc_default_options = {"exclude-members": "__init__"}
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
 napoleon_use_ivar = True
