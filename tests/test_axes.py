@@ -10,7 +10,9 @@ import pytest
 from jax.interpreters import partial_eval
 
 import d2djax
+from d2djax.channel import MODELS
 from d2djax.config import GRAPH_NUMBERS, TRAINING_NUMBERS, Config, PolicyName, numbers_of, stack_configs
+from d2djax.federated import SCHEMES
 from d2djax.network import make_network
 from d2djax.points import arrange
 from d2djax.policies import candidates_of
@@ -188,6 +190,9 @@ SETTINGS = [
     ({"partition": "iid", "deployment": "sampled", "power_mode": "fixed", "scheme": "fedsgd"}, None),
     ({"partition": "shards", "straggler_draw": "aggregation", "scheme": "fedprox"}, None),
     ({"policies": ("none",), "delivery": "sampled", "straggler_draw": "aggregation"}, optax.adam),
+    # Whatever joins these tables.
+    *(({"scheme": name}, None) for name in SCHEMES if name not in ("fedavg", "fedprox", "fedsgd")),
+    *(({"channel_model": name}, None) for name in MODELS if name not in ("shadowing", "mobility")),
 ]
 
 

@@ -54,6 +54,7 @@ PAGES = {
     "experiments/README.md": "claims.md",
     "benchmarks/README.md": "benchmarks.md",
     "experiments/figure.py": "own_figure.md",
+    "experiments/site/changes.md": "changes.md",
     "experiments/pictures/": "pictures/",
 }
 LINK = re.compile(r"\]\((?:\.\./)?(" + "|".join(map(re.escape, PAGES)) + ")")
