@@ -66,12 +66,20 @@ class Scale:
 # At least two iterations of each loop: XLA unrolls a loop of one iteration and would compile a different program.
 SHORT = {"num_steps": 20, "aggregation_interval": 10, "num_episodes": 80}
 FULL = Scale({"num_steps": 100, "aggregation_interval": 20}, images=70000, runs=1, repeats=5, start=SHORT)
+FEW = {
+    "model": "mlp",
+    "num_devices": 6,
+    "num_episodes": 80,
+    "points_per_device": 40,
+    "threshold": 4.0,
+    "batch_size": 4,
+}
 TOY = Scale(
-    {"num_steps": 4, "aggregation_interval": 2, "num_episodes": 80, "points_per_device": 120},
-    images=6000,
+    FEW | {"num_steps": 4, "aggregation_interval": 2},
+    images=1000,
     runs=1,
     repeats=2,
-    start=SHORT | {"num_devices": 6, "policies": ["none"], "model": "mlp"},
+    start=SHORT | FEW | {"policies": ["none"]},
     starts=1,
     slow=False,
     flags=f"{starts.LEVEL}=0",
