@@ -1,4 +1,5 @@
 from dataclasses import fields, replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -467,13 +468,17 @@ def worth(network, links, config):
     return jax.vmap(one)(jnp.arange(config.num_states), links)
 
 
-@jax.jit
+# At full size the work takes longer than compiling, which for other tests is done without optimisation.
+optimised = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 1})
+
+
+@optimised
 def learned(networks, seeds, config):
     run = lambda part: worth(part[1], discover(run_key(part[0]), part[1], config).links, config)  # noqa: E731
     return jax.lax.map(run, (seeds, networks))
 
 
-@jax.jit
+@optimised
 def searched(networks, seeds, config):
     run = lambda part: worth(part[1], baselines.best_response(run_key(part[0]), part[1], config), config)  # noqa: E731
     return jax.lax.map(run, (seeds, networks))

@@ -1,6 +1,9 @@
 """Numbers of a small run as the first release computed them: a changed draw or equation shows here."""
 
 import json
+import os
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -17,6 +20,7 @@ from d2djax.storage import store
 
 # What the golden numbers were computed with: sums are in the order of this version's and these vectors' code.
 JAXLIB, VENDOR, VECTORS, NO_VECTORS = "0.10.2", "AuthenticAMD", {"avx2", "fma"}, "avx512"
+FOR_TESTS = ("--xla_backend_optimization_level", "--xla_cpu_use_fusion_emitters")
 GOLDEN = Path(__file__).parent / "data" / "golden.npz"
 CONFIG = d2djax.Config(
     num_devices=8,
@@ -49,8 +53,8 @@ def golden():
         return dict(file)
 
 
-@pytest.fixture(scope="module")
-def now():
+def computed():
+    """The numbers of this version, by name."""
     # The first release did not evaluate the model before training.
     results = d2djax.run(CONFIG, seeds=[0, 5], progress=False).isel(round=slice(1, None))
     config = d2djax.validate(CONFIG)
@@ -58,6 +62,19 @@ def now():
     buffer = {"buffer_reward": found.buffer.reward, "buffer_tries": found.buffer.tries, "greedy": found.links}
     learns = {name: one.sel(policy="rl") for name, one in results.items() if "discovery_" in str(name)}
     return {name: np.asarray(value) for name, value in ({**results.data_vars} | learns | buffer).items()}
+
+
+@pytest.fixture(scope="module")
+def now(tmp_path_factory):
+    """The same, from a process that compiles as those of users do, unlike these tests, see `conftest.py`."""
+    file = tmp_path_factory.mktemp("golden") / "now.npz"
+    flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if not flag.startswith(FOR_TESTS)]
+    path = os.pathsep.join(filter(None, (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH"))))
+    environment = os.environ | {"XLA_FLAGS": " ".join(flags), "PYTHONPATH": path}
+    done = subprocess.run([sys.executable, __file__, str(file)], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    with np.load(file) as found:
+        return dict(found)
 
 
 def test_golden_numbers_are_all_there(golden, now):
@@ -98,3 +115,7 @@ def test_stores_of_the_first_release_are_read(tmp_path):
     assert config["max_outage"] == pytest.approx(0.1) and config["shadowing_std"] == 4.0
     with pytest.raises(KeyError):
         found.sel(policy="nonsense")
+
+
+if __name__ == "__main__":
+    np.savez(sys.argv[1], **computed())
