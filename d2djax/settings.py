@@ -85,7 +85,8 @@ class Config:
         min_classes: Number of classes `L-hat` that every device should hold.
         score_fraction: Share of the threshold that counts in the score f; none: `1 - alpha_D`.
         num_episodes: Number of episodes `E` of policy training. Static.
-        record_every: Episodes between two points of the recorded history, over which each is averaged. Static.
+        record_every: Episodes between two points of the recorded history, over which each is averaged; a divisor of
+            `num_episodes`. Static.
         temperature: Divides the values in the softmax of eq. 7. As in the paper.
         initial_value: Value of an untried link; none: an upper bound of the reward. 0 is the literal reading.
         alpha_diversity: Weight `alpha_1` of the diversity score f in the reward.
@@ -110,7 +111,7 @@ class Config:
         scheme: What is aggregated: models (fedavg), models held near the global one (fedprox), or gradients at
             every step (fedsgd). As in the paper. Static.
         num_steps: Number of local training steps `T`. Static.
-        aggregation_interval: Local steps `tau_a` between two aggregations. Static.
+        aggregation_interval: Local steps `tau_a` between two aggregations; a divisor of `num_steps`. Static.
         evaluate_every: Aggregations between two evaluations of the global model. Static.
         batch_size: Points in a minibatch. Static.
         learning_rate: Step size of the devices' optimiser; none: 0.05 for images, 0.2 for radio windows. Data or
