@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import xarray
 
+from d2djax.analysis import reduced
 from d2djax.cli import commands
 from d2djax.report.page import page_data, report
 from d2djax.running import results
@@ -181,20 +182,22 @@ def test_merged_results_are_of_several_parts():
 
 
 def test_many_points_are_thinned_and_it_says_so():
-    found = page_data(made({"gamma": list(np.linspace(0, 1, 1100))}))
+    axes = {"gamma": list(np.linspace(0, 1, 110)), "alpha_outage": list(np.linspace(1, 2, 10))}
+    found = page_data(made(axes))
     assert len(found["curves"]["variables"]["accuracy"]["values"]) == 64
     assert len(found["maps"]["graph_reward"]["values"]) == 1100
     assert len(found["maps"]["graph_reward"]["values"][0][0]) == 1
     assert found["notes"][0] == "Curves are shown for 64 of 1,100 points, heat maps and lines for all."
-
-
-def test_what_is_kept_of_a_grid_is_a_grid():
-    axes = {"gamma": list(np.linspace(0, 1, 20)), "alpha_outage": list(np.linspace(1, 2, 10))}
-    found = page_data(made(axes))
+    # What is kept of a grid is a grid.
     kept = found["curves"]["points"]
     pairs = {tuple(found["settings"][name][point] for name in axes) for point in kept}
     assert len(kept) == len(pairs) == len({g for g, _ in pairs}) * len({a for _, a in pairs}) == 64
     assert {(0.0, 1.0), (1.0, 2.0)} <= pairs
+
+
+def test_points_of_a_single_axis_are_thinned_evenly():
+    kept, _ = reduced.chosen(reduced.by_point(made({"gamma": list(np.linspace(0, 1, 1100))})), 64)
+    assert (kept[0], kept[-1], len(kept)) == (0, 1099, 64) and set(np.diff(kept)) == {17, 18}
 
 
 def test_the_page_can_be_read_by_whom_the_folder_lets(tmp_path):
