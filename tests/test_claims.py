@@ -10,7 +10,8 @@ import xarray
 
 from d2djax.analysis import statistics
 from d2djax.analysis.claims import claims_of
-from d2djax.analysis.tables import claims_table
+from d2djax.analysis.tables import above_bound, claims_table, diverged
+from d2djax.running.results import BOUND, GRAPH
 
 POLICIES = ["none", "uniform", "rl"]
 
@@ -88,6 +89,10 @@ def test_as_many_seeds_as_are_said_decide_in_four_of_five_repetitions():
     # Student's interval is a little wider than the normal one; the standard error of the share is .003.
     np.testing.assert_allclose((low > 0).mean(), 0.8, atol=0.02)
     assert statistics.seeds_to_decide(np.array([1.0, -1.0])) == np.inf
+    # In any unit: the square of such a mean is 0 in double precision.
+    for unit in (2.0**-700, 2.0**700):
+        assert statistics.seeds_to_decide(unit * samples) == needed
+    assert statistics.seeds_to_decide(np.array([1.0, -1.0, 1e-300])) == np.inf
 
 
 def test_a_difference_that_nobody_could_find_is_said():
@@ -278,3 +283,17 @@ def test_no_claims_without_rl():
 
 def test_table():
     assert claims_table(claims_of(results(CURVES))).row_count == len(claims_of(results(CURVES)))
+
+
+def test_lines_about_a_selection():
+    found = results(CURVES)
+    found["status"][0] = [0, 0, GRAPH]
+    found["status"][1] = [0, 0, BOUND]
+    assert diverged(found) == [f"diverged: 1 of {len(CURVES)} runs"]
+    assert diverged(found.sel(policy="rl")) == diverged(found)
+    assert diverged(found.isel(run=0)) == ["diverged: 1 of 1 run"]
+    assert diverged(found.isel(run=0).sel(policy="none")) == []
+    (line,) = above_bound(found)
+    assert line.startswith("in 1 run ")
+    assert above_bound(found.sel(policy="rl")) == above_bound(found.isel(run=1)) == [line]
+    assert above_bound(found.sel(policy="none", run=1)) == []

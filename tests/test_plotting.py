@@ -388,6 +388,71 @@ def test_numbers_of_bars_that_stand_on_others():
     ]
 
 
+def rows_of(figure):
+    """Series, x, y and limits, without the panel."""
+    return [line.split(",")[1:] for line in numbers_of(figure).splitlines()[1:]]
+
+
+def test_numbers_of_whiskers():
+    axes = (figure := Figure()).subplots()
+    axes.errorbar([10, 20, 30], [2, 3, 4], [0.5, np.nan, 1], capsize=2, label="a")
+    assert rows_of(figure) == [["a", "10", "2", "1.5", "2.5"], ["a", "20", "3", "", ""], ["a", "30", "4", "3", "5"]]
+    axes.set_xticks([10, 20, 30], ["x", "y", "z"])
+    assert [row[1] for row in rows_of(figure)] == ["x", "y", "z"]
+    # Not each place has a text of its own.
+    axes.set_xticks([10, 20], ["x", "y"])
+    assert [row[1] for row in rows_of(figure)] == ["10", "20", "30"]
+
+
+@pytest.mark.parametrize(
+    "errors",
+    [
+        {"xerr": [1, 2]},
+        {"xerr": [1, 2], "yerr": [0.1, 0.2]},
+        {"yerr": [0.1, 0.2], "errorevery": 2},
+        {"yerr": [0.1, 0.2], "uplims": True},
+        {"yerr": [0.1, 0.2], "fmt": "none"},
+    ],
+)
+def test_whiskers_that_are_not_plain_have_no_limits(errors):
+    axes = (figure := Figure()).subplots()
+    axes.errorbar([10, 20], [2, 3], capsize=2, label="a", **errors)
+    with pytest.warns(UserWarning, match="also shows LineCollection: not in the CSV"):
+        rows = rows_of(figure)
+    assert rows == ([] if "fmt" in errors else [["a", "10", "2", "", ""], ["a", "20", "3", "", ""]])
+
+
+def test_whiskers_on_bars_are_told():
+    axes = (figure := Figure()).subplots()
+    axes.bar([0, 1], [1.0, 2.0], yerr=[0.1, 0.2], capsize=2)
+    with pytest.warns(UserWarning, match="also shows LineCollection"):
+        assert [row[1:] for row in rows_of(figure)] == [["0", "1", "0", "1"], ["1", "2", "0", "2"]]
+
+
+@pytest.mark.parametrize("ticks", [None, ([0, 1, 2], ["low", "middle", "high"])])
+def test_bars_along_numbers_keep_their_numbers(ticks):
+    columns = (figure := Figure()).subplots(1, 2)
+    for axes, orientation in zip(columns, ("vertical", "horizontal"), strict=True):
+        axes.hist([0.7, 0.8, 1.0, 1.25], bins=[0.625, 0.875, 1.125, 1.375], orientation=orientation)
+        if ticks:
+            (axes.set_xticks if orientation == "vertical" else axes.set_yticks)(*ticks)
+    rows = rows_of(figure)
+    assert [row[1:3] for row in rows] == [["0.75", "2"], ["1", "1"], ["1.25", "1"]] * 2
+
+
+def test_cells_without_texts_have_their_places():
+    axes = (figure := Figure()).subplots(1, 3)
+    axes[0].imshow([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    axes[1].imshow([[1.0, 2.0]], origin="lower", extent=(0, 4, 10, 12))
+    axes[2].imshow(np.ones((2, 2, 3)))
+    axes[2].set_title("colours")
+    with pytest.warns(UserWarning, match="panel 'colours' also shows AxesImage"):
+        rows = rows_of(figure)
+    places = [(row, column) for row in ("0", "1", "2") for column in ("0", "1")]
+    expected = [[f" = {row}", column, str(1 + number)] for number, (row, column) in enumerate(places)]
+    assert [row[:3] for row in rows] == [*expected, [" = 11", "1", "1"], [" = 11", "3", "2"]]
+
+
 @pytest.mark.parametrize("runs", [[0], [0, 1, 2]])
 def test_saved_figures_with_rl(found, tmp_path, runs):
     paths = plots.save_figures(found.isel(run=runs), tmp_path)

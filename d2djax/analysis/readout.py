@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,11 +13,15 @@ import matplotlib.colors
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.category import StrCategoryFormatter
 from matplotlib.collections import PolyCollection
 from matplotlib.container import BarContainer, ErrorbarContainer
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch
+from matplotlib.ticker import FixedFormatter, FuncFormatter
 
 
 def _limits_of(collection: PolyCollection) -> dict[float, tuple[float, float]]:
@@ -30,12 +35,66 @@ def _limits_of(collection: PolyCollection) -> dict[float, tuple[float, float]]:
     return found
 
 
+def _texts(axis: Axis, places: np.ndarray) -> list[str]:
+    """Texts that were set by hand at places along an axis; none unless each place has one of its own."""
+    formatter = axis.get_major_formatter()
+    # `set_xticks` with texts formats by a partial of its own; any other function formats numbers.
+    is_by_hand = isinstance(formatter, (FixedFormatter, StrCategoryFormatter)) or (
+        isinstance(formatter, FuncFormatter) and isinstance(formatter.func, functools.partial)
+    )
+    ticks = np.asarray(axis.get_majorticklocs(), float)
+    if not is_by_hand or not len(ticks):
+        return []
+    texts = formatter.format_ticks(list(ticks))
+    # Bars of a group stand beside their tick, nearer to it than to the next one.
+    reach = np.diff(np.unique(ticks)).min(initial=np.inf) / 2 if len(ticks) > 1 else 0.5
+    distances = np.abs(places[:, None] - ticks)
+    nearest = distances.argmin(axis=1)
+    found = [texts[number] for number in nearest]
+    is_own = len(set(nearest)) == len(places) and bool((distances.min(axis=1) < reach).all())
+    return found if is_own and all(found) else []
+
+
+def _ends_of(held: ErrorbarContainer, x: np.ndarray, y: np.ndarray) -> list[tuple[float, float]]:
+    """Lower and upper end of each whisker, NaN where none is drawn; empty if they are not plainly those of y."""
+    _, caps, collections = held.lines
+    # Arrows in place of caps say that the end is open.
+    is_open = any(cap.get_marker() not in ("_", "|") for cap in caps)
+    if not held.has_yerr or held.has_xerr or is_open or len(segments := collections[0].get_segments()) != len(y):
+        return []
+    ends = []
+    for place, value, segment in zip(x, y, segments, strict=True):
+        corners = np.asarray(segment, float).reshape(-1, 2)
+        if len(corners) < 2:
+            ends.append((np.nan, np.nan))
+            continue
+        (left, low), (right, high) = corners
+        if not (left == right == place and low <= value <= high):
+            return []
+        ends.append((float(low), float(high)))
+    return ends
+
+
+def _cells(axes: Axes, image: AxesImage, values: np.ndarray) -> Iterator[list[Any]]:
+    """Row, column and value of each cell of a heat map."""
+    left, right, bottom, top = image.get_extent()
+    first, last = (bottom, top) if image.origin == "lower" else (top, bottom)
+    rows, columns = ((np.arange(number) + 0.5) / number for number in values.shape)
+    rows, columns = first + rows * (last - first), left + columns * (right - left)
+    names = _texts(axes.yaxis, rows) or [_shown(row) for row in rows]
+    texts = _texts(axes.xaxis, columns) or columns
+    for (row, column), value in np.ndenumerate(values):
+        yield [f"{axes.get_ylabel()} = {names[row]}", texts[column], value]
+
+
 def _rows(axes: Axes) -> Iterator[list[Any]]:
     """Panel, series, x, y and limits of all that axes show, except arrows and texts; warns of what is left out."""
     panel = axes.get_title() or axes.get_ylabel()
     bands = [one for one in axes.collections if isinstance(one, PolyCollection)]
     whiskers = [one for one in axes.containers if isinstance(one, ErrorbarContainer)]
-    for line in (one for one in axes.lines if one not in [held.lines[0] for held in whiskers]):
+    read: list[Artist] = []
+    of_whiskers = [one for held in whiskers for one in (held.lines[0], *held.lines[1])]
+    for line in (one for one in axes.lines if one not in of_whiskers):
         name = str(line.get_label())
         x, y = np.asarray(line.get_xdata(), float), np.asarray(line.get_ydata(), float)
         # A band is drawn right after its line, in its colour and over the same places.
@@ -46,37 +105,41 @@ def _rows(axes: Axes) -> Iterator[list[Any]]:
         x = np.full(len(x[:1]), np.nan) if line.get_transform() != axes.transData else x
         for place, value in zip(x, y, strict=False):
             yield [panel, name, place, value, *limits_at.get(float(place), (np.nan, np.nan))]
-    ticks = [[tick.get_text() for tick in axis.get_ticklabels()] for axis in (axes.xaxis, axes.yaxis)]
     for bars in (one for one in axes.containers if isinstance(one, BarContainer)):
         is_wide = bars.orientation == "horizontal"
-        for number, bar in enumerate(bars.patches):
+        read += bars.patches
+        starts = [(bar.get_y(), bar.get_height()) if is_wide else (bar.get_x(), bar.get_width()) for bar in bars]
+        places = np.array([start + size / 2 for start, size in starts], float)
+        texts = _texts(axes.yaxis if is_wide else axes.xaxis, places)
+        for number, (bar, place) in enumerate(zip(bars.patches, places, strict=True)):
+            name = bar.get_gid() or str(bars.get_label()).lstrip("_")
             if is_wide:
-                place, name, ends = bar.get_y() + bar.get_height() / 2, ticks[1][number], (np.nan, np.nan)
+                yield [panel, texts[number] if texts else name, place, bar.get_width(), np.nan, np.nan]
             else:
-                # The text under a group of bars; where a bar that stands on another begins and ends.
-                place = (ticks[0][number : number + 1] or [""])[0] or bar.get_x() + bar.get_width() / 2
-                name = bar.get_gid() or str(bars.get_label()).lstrip("_")
+                # Where a bar that stands on another begins and ends.
                 ends = bar.get_y(), bar.get_y() + bar.get_height()
-            yield [panel, name, place, bar.get_width() if is_wide else bar.get_height(), *ends]
-    for held in whiskers:
-        values, ends = np.asarray(held.lines[0].get_ydata(), float), held.lines[2][0].get_segments()
-        for number, (value, ((_, low), (_, high))) in enumerate(zip(values, ends, strict=True)):
-            place = (ticks[0][number : number + 1] or [""])[0] or number
-            yield [panel, str(held.get_label()).lstrip("_"), place, value, low, high]
+                yield [panel, name, texts[number] if texts else place, bar.get_height(), *ends]
+    for held in (one for one in whiskers if one.lines[0] is not None):
+        x, y = (np.asarray(one, float) for one in held.lines[0].get_data(orig=False))
+        ends, texts = _ends_of(held, x, y), _texts(axes.xaxis, x)
+        read += held.lines[2] if ends else []
+        for number, (place, value) in enumerate(zip(x, y, strict=True)):
+            limits = ends[number] if ends else (np.nan, np.nan)
+            yield [panel, str(held.get_label()).lstrip("_"), texts[number] if texts else place, value, *limits]
     for image in axes.images:
-        for (row, column), value in np.ndenumerate(np.asarray(image.get_array(), float)):
-            yield [panel, f"{axes.get_ylabel()} = {ticks[1][row]}", ticks[0][column], value, np.nan, np.nan]
-    _tell_what_is_left(axes, panel, bands)
+        values = np.ma.filled(np.ma.asarray(image.get_array()).astype(float), np.nan)
+        # Colours that were handed in are no numbers.
+        if values.ndim == 2:
+            read.append(image)
+            yield from ([panel, *row, np.nan, np.nan] for row in _cells(axes, image, values))
+    _tell_what_is_left(axes, panel, bands, read)
 
 
-def _tell_what_is_left(axes: Axes, panel: str, bands: list[PolyCollection]) -> None:
+def _tell_what_is_left(axes: Axes, panel: str, bands: list[PolyCollection], read: list[Artist]) -> None:
     """Warns of what axes show that is no row; `bands` are those that belong to no line."""
-    read: list[Artist] = []
-    for held in axes.containers:
-        read += held.patches if isinstance(held, BarContainer) else []
-        read += held.lines[2] if isinstance(held, ErrorbarContainer) else []
     others = [one for one in axes.collections if one in bands or not isinstance(one, PolyCollection)]
-    shown = [one for one in (*axes.patches, *others) if one not in read and not isinstance(one, FancyArrowPatch)]
+    drawn = (*axes.patches, *axes.images, *others)
+    shown = [one for one in drawn if one not in read and not isinstance(one, FancyArrowPatch)]
     # The scale of a heat map has no numbers of its own.
     if shown and axes.get_label() != "<colorbar>":
         kinds = ", ".join(sorted({type(one).__name__ for one in shown}))
@@ -110,8 +173,9 @@ def _shown(value: Any) -> str:
 def numbers_of(figure: Figure) -> str:
     """The numbers that a figure shows, as CSV: panel, series, x, y, and limits of a band or ends of a bar.
 
-    Lines, bands around them, bars, whiskers and heat maps are read; a warning names what else a panel shows, such
-    as the `PathCollection` of a scatter.
+    Lines, bands around them, bars, whiskers and heat maps are read; texts that were set by hand at ticks stand for
+    the places of bars, whiskers and cells. A warning names what else a panel shows, such as the `PathCollection` of
+    a scatter, or the `LineCollection` of whiskers that are not those of y alone at each of its values.
     """
     rows = (row for axes in figure.axes for row in _rows(axes))
     return table(("panel", "series", "x", "y", "low", "high"), rows)

@@ -190,8 +190,12 @@ def seeds_to_decide(samples: np.ndarray, *, level: float = 0.95, power: float = 
     from scipy import special
 
     samples = np.asarray(samples, np.float64)
+    # The number is the same in any unit. Scaled by a power of two, which is exact, the largest sample is near 1, so
+    # that no square of a tiny one is lost.
+    samples = np.ldexp(samples, -np.frexp(np.abs(samples).max())[1])
     mean, deviations = samples.mean(), special.ndtri(0.5 + level / 2) + special.ndtri(power)
-    return float(np.ceil(deviations**2 * samples.var(ddof=1) / mean**2)) if mean else np.inf
+    with np.errstate(over="ignore"):
+        return float(np.ceil(deviations**2 * samples.var(ddof=1) / mean / mean)) if mean else np.inf
 
 
 def in_training(values: Curves) -> Curves:

@@ -216,6 +216,7 @@ def diverged(dataset: xarray.Dataset) -> list[str]:
     Returns:
         At most ten lines for points, and one that counts the others.
     """
+    dataset = whole(dataset)
     axes = axes_of(dataset["status"])
     bad = not_finite(dataset["status"]).any("policy").sum("run")
     counts = (bad.stack(at=axes) if axes else bad.expand_dims("at")).transpose("at")
@@ -235,6 +236,7 @@ def diverged(dataset: xarray.Dataset) -> list[str]:
 
 def above_bound(dataset: xarray.Dataset) -> list[str]:
     """A line that says in how many runs a reward of one's own is above its bound; none if it is in none."""
+    dataset = whole(dataset)
     runs = int((dataset["status"] >= BOUND).any("policy").sum())
     if not runs:
         return []
