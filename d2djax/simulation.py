@@ -14,7 +14,7 @@ from jax import Array
 from d2djax import energy
 from d2djax.channel import places
 from d2djax.config import Config
-from d2djax.discovery import History, Learned, learn, summarise
+from d2djax.discovery import History, learn, summarise
 from d2djax.episode import Prepared, exchange_and_reward, prepare
 from d2djax.federated import Learning, train
 from d2djax.models import count_parameters, make_model
@@ -27,7 +27,7 @@ from d2djax.policies import Candidate, candidates_of
 from d2djax.policies.own import OwnPolicy
 from d2djax.policy import sample
 from d2djax.recipe import Recipe
-from d2djax.reward import PAPER, PaperReward, initial_value
+from d2djax.reward import PAPER, initial_value
 from d2djax.rng import Stream, at, uniform_integer
 from d2djax.transfer import floor_points, pool, transfer, whole_points
 
@@ -52,7 +52,7 @@ class Graphs:
         points_moved: [M] int32, whole points that changed their device; none are counted where they are pooled.
         history: learning curves of each policy, fields [M, episodes]; NaN for those that do not learn, none if
             no policy does.
-        bound: [] float32, what no reward of one's own should exceed, where policies start from that.
+        bound: [] float32, what no reward should exceed, where policies start from that.
     """
 
     network: Network
@@ -84,17 +84,17 @@ class Result:
     learning: Learning
 
 
-def _deployed(key: Array, policy: Any, found: Learned, config: Config) -> Array:
-    """[S, N] int32: the graph that is used, the best one or sampled from what was learned."""
-    if config.deployment == "greedy":
-        return found.links
+def _sampled(key: Array, policy: Any, memory: Any, num_states: int) -> tuple[Array, Array]:
+    """[S, N] int32: a graph that is drawn from what was learned; and [] bool, whether there were weights for it."""
 
     def draw(state):
-        weight = policy.weights(at(key, Stream.RULE), found.memory, state)
+        weight = policy.weights(at(key, Stream.RULE), memory, state)
+        total = jnp.sum(weight, axis=-1, keepdims=True)
         uniform = jax.random.uniform(at(key, Stream.DEPLOYMENT, state + 1), weight.shape[:1])
-        return sample(uniform, weight / jnp.sum(weight, axis=-1, keepdims=True))
+        return sample(uniform, weight / total), jnp.all(total > 0)
 
-    return jax.vmap(draw)(jnp.arange(config.num_states))
+    links, is_graph = jax.vmap(draw)(jnp.arange(num_states))
+    return links, jnp.all(is_graph)
 
 
 def _graph_of(
@@ -106,7 +106,11 @@ def _graph_of(
         return candidate.rule(key, network, config, *more), None
     policy = candidate.rule(config, network.counts.shape[-1], reward) if learner is None else learner
     found = learn(policy, key, network, config, reward)
-    return _deployed(key, policy, found, config), found.history
+    if config.deployment == "greedy":
+        return found.links, found.history
+    links, is_graph = _sampled(key, policy, found.memory, config.num_states)
+    # A policy may have a best graph and yet no weights; see `learn`.
+    return links, replace(found.history, entropy=jnp.where(is_graph, found.history.entropy, jnp.nan))
 
 
 @jax.tree_util.register_dataclass
@@ -164,10 +168,11 @@ def _histories(found: Sequence[History | None]) -> History | None:
 
 
 def _bound(candidates: Mapping[str, Candidate], network: Network, config: Config, reward: Any) -> Array | None:
-    """The upper bound of a reward of one's own, [] float32; none where no policy starts from one, or from ours."""
-    starts = config.initial_value is None and any(one.starts_at_bound for one in candidates.values())
-    # That of the paper holds by its formula.
-    if not starts or type(reward) is PaperReward:
+    """The upper bound of the reward, [] float32; none where no policy starts from one.
+
+    That of the paper's reward holds by its formula, but for networks whose budgets are not those of the config.
+    """
+    if config.initial_value is not None or not any(one.starts_at_bound for one in candidates.values()):
         return None
     return jnp.asarray(initial_value(config, network.counts.shape[-1], reward), jnp.float32)
 

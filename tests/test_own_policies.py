@@ -503,6 +503,38 @@ def test_weights_that_are_none_show_in_the_results(two, options):
         )
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Exhausted:
+    """Weights that are no numbers, after the last episode, in the states that it was not in; and a best graph."""
+
+    information = "own"
+
+    def init(self, key, known, config):
+        return jnp.int32(config.num_episodes), jnp.int32(0)
+
+    def weights(self, key, memory, state):
+        left, last = memory
+        return jnp.where((left > 0) | (state == last), 1.0 - jnp.eye(6), jnp.nan)
+
+    def update(self, memory, state, links, feedback):
+        return memory[0] - 1, state
+
+    def best(self, memory):
+        return jnp.broadcast_to((jnp.arange(6) + 1) % 6, (3, 6))
+
+
+@pytest.mark.parametrize("deployment, status", [("greedy", 0), ("sampled", 2)])
+def test_what_is_drawn_from_weights_that_are_none_is_no_graph(two, options, deployment, status):
+    config = replace(two, policies=(), deployment=deployment, num_episodes=20, record_every=20)
+    found = d2djax.run(
+        config, 1, recipe=d2djax.Recipe(policies={"tired": Exhausted()}), **options | {"training": False}
+    )
+    assert found["status"].values.tolist() == [[status]]
+    assert bool(found["graph_reward"].isnull().all()) is bool(status)
+    assert bool((found["links"] == -1).all()) is bool(status)
+
+
 def test_a_state_that_no_episode_was_in_has_a_graph_too():
     rule = SimpleNamespace(weights=lambda key, memory, state: jnp.eye(3) * (state < memory))
     links, is_graph = best_links(rule, None, 2, 2)

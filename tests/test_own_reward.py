@@ -234,6 +234,13 @@ def test_a_bound_that_does_not_hold_is_told(found, config, options):
     assert line.startswith(f"in 2 runs a mean reward is above the upper_bound of {__name__}.Paid")
 
 
+def test_so_is_that_of_the_paper_where_a_network_has_other_budgets(config, options):
+    rich = lambda key, config: replace(made := d2djax.make_network(key, config), budget=made.budget + 1e5)  # noqa: E731
+    found = d2djax.run(config, 2, recipe=Recipe(network=rich), **options)
+    assert (found["status"].sel(policy="rl") == BOUND).all()
+    assert "above the upper_bound of the paper's reward" in above_bound(found)[0]
+
+
 # --- its numbers ---
 
 

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import xarray
 
+from d2djax.analysis.drawings import degrees
+from d2djax.analysis.plots import map_of
 from d2djax.analysis.tables import above_bound
 from d2djax.config import Config
 from d2djax.evaluation import evaluate
@@ -169,6 +171,12 @@ def test_a_policy_without_weights_has_no_graph():
     assert found["status"].values.tolist() == [[0, GRAPH, 0], [0, GRAPH, 0], [0, 0, 0]]
     lost = {name for name in found.data_vars if name.startswith("graph_") or kind_of(name) == TRAINING}
     assert {"graph_reward", "accuracy", "class_accuracy"} <= lost
+    for name in ("links", "counts", "points_moved"):
+        assert (found[name][0, 1] == -1).all() and found[name].dtype == before[name].dtype, name
+        assert (found[name][1:] == before[name][1:]).all()
+    assert map_of(found, "rl").count(",\n") == 4 and map_of(found, "none").count(",\n") == 1
+    receivers = degrees(found).axes[0].lines[1].get_ydata()
+    np.testing.assert_array_equal(receivers, degrees(before).axes[0].lines[1].get_ydata())
     for name in {"exchange_energy"} | lost:
         assert np.isnan(found[name][0, 1]).all() and found[name].dtype == np.float32, name
         others = (found[name].run != 0) | (found[name].policy != "rl")

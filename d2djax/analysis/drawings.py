@@ -173,9 +173,11 @@ def degrees(results: xarray.Dataset, *, ax: Any = None) -> Figure:
     inside, looks = {}, looks_of(policies_of(results))
     for policy, look in looks.items():
         links = results["links"].sel(policy=policy).transpose("run", "state", "device").values
-        is_link = links != np.arange(num_devices)
+        # Below 0: a policy whose weights were no numbers has no graph, see `results`.
+        is_link = (links != np.arange(num_devices)) & (links >= 0)
         receivers = (links[..., None] == np.arange(num_devices)) & is_link[..., None]
         share = (receivers.sum(-2)[..., None] == np.arange(num_devices)).mean((1, 2))
+        share[np.any(links < 0, axis=(1, 2))] = np.nan
         band(left, np.arange(num_devices), share, bounds=(0, 1), label=policy, **look)
         stays = cluster[np.arange(len(cluster))[:, None, None], links] == cluster[:, None]
         # A policy may have no link at all.

@@ -313,7 +313,7 @@ def map_of(results: xarray.Dataset, policy: str | None = None, run: int = 0) -> 
     links = one["links"].sel(policy=policy).isel(state=int(one["exchange_state"])).values
     places = one["position"].transpose("device", "axis").values
     rows = [
-        [device, float(x), float(y), int(cluster), "" if link == device else int(link)]
+        [device, float(x), float(y), int(cluster), "" if link in (device, -1) else int(link)]
         for device, ((x, y), cluster, link) in enumerate(zip(places, one["cluster"].values, links, strict=True))
     ]
     return table(("device", "x_m", "y_m", "cluster", "transmitter"), rows)

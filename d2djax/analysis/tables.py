@@ -240,7 +240,8 @@ def above_bound(dataset: xarray.Dataset) -> list[str]:
     runs = int((dataset["status"] >= BOUND).any("policy").sum())
     if not runs:
         return []
+    reward = own_reward(dataset) or "the paper's reward"
     return [
-        f"in {plural(runs, 'run')} a mean reward is above the upper_bound of {own_reward(dataset)}: links that "
+        f"in {plural(runs, 'run')} a mean reward is above the upper_bound of {reward}: links that "
         "were never tried start too low, so too few are tried; see `status`"
     ]

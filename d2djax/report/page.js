@@ -147,7 +147,7 @@ function devicesOf(place, cluster, links, before, after) {
   const told = (counts) => counts.map((n, l) => [DATA.graphs.classes[l], n]).filter(([, n]) => n > 0)
     .map(([name, n]) => `${name} ${n}`).join(", ") || "nothing";
   const text = place.map((_, i) => `device ${i}, cluster ${cluster[i]}<br>` +
-    (links[i] === i ? "no transmitter" : `takes from ${links[i]}`) +
+    (links[i] === i || links[i] < 0 ? "no transmitter" : `takes from ${links[i]}`) +
     `<br>before: ${told(before[i])}<br>after: ${told(after[i])}`);
   const palette = DATA.colours.clusters;
   const colours = cluster.map((k) => palette[k % palette.length]);

@@ -182,8 +182,12 @@ def _status(candidates: Candidates, numbers: dict[str, Variable], runs: int) -> 
     return status
 
 
+# Of what is of a policy's graph, whole numbers: -1 where there is none, as where a point of a sweep has none.
+_OF_GRAPHS = ("links", "counts", "points_moved", "exchange_energy")
+
+
 def _of_graphs(candidates: Candidates, numbers: dict[str, Variable], runs: int) -> dict[str, Variable]:
-    """The variables with NaN for what is of no graph: the policy had no weights at some time, as its curves tell.
+    """The variables with NaN or -1 for what is of no graph: the policy had no weights, as its curves tell.
 
     The device that is the mode of such weights is any, so what its graph is worth, what the exchange over it takes
     and what is learned after that are no results, however finite.
@@ -196,9 +200,10 @@ def _of_graphs(candidates: Candidates, numbers: dict[str, Variable], runs: int) 
         return numbers
     found = dict(numbers)
     for name, (dims, values, about) in numbers.items():
-        if name == "exchange_energy" or name.startswith("graph_") or kind_of(name) == TRAINING:
+        if name in _OF_GRAPHS or name.startswith("graph_") or kind_of(name) == TRAINING:
             lost = is_lost.reshape(*is_lost.shape, *(1,) * (values.ndim - 2))
-            found[name] = (dims, np.where(lost, np.array(np.nan, values.dtype), values), about)
+            nothing = np.array(np.nan if values.dtype.kind == "f" else -1, values.dtype)
+            found[name] = (dims, np.where(lost, nothing, values), about)
     return found
 
 
