@@ -195,6 +195,17 @@ def test_a_search_of_the_first_release_is_neither_shown_nor_resumed(searched, ca
     before = (place / files.JOURNAL).read_bytes()
     reason = "the search here was started with d2djax 0.1, and later versions can neither resume nor show it"
     assert reason in refused(capsys, "results", place)
+    page = place.with_name("page.html")
+    assert f"{place}: {reason}" in refused(capsys, "report", place, "--out", page)
+    # Its store knows neither what it is of nor how many seeds are left.
+    trials = xarray.Dataset(
+        {"is_best": ("trial", [1]), "reward": (("trial", "run"), [[0.5]])}, {"trial": [0], "run": [0]}
+    )
+    results.save(trials, place / files.STORE)
+    assert f"{place}: {reason}" in refused(capsys, "report", place, "--out", page)
+    assert reason in refused(capsys, "report", place / files.STORE, "--out", page)
+    assert reason in refused(capsys, "results", place / files.STORE)
+    assert not page.exists()
     with journal.held(place), pytest.raises(ValueError, match=reason):
         journal.open_study(place, ["maximize"], {"seeds": [0, 1]})
     assert (place / files.JOURNAL).read_bytes() == before

@@ -23,6 +23,7 @@ from d2djax.discovery import discover, summarise
 from d2djax.episode import exchange_and_reward, prepare
 from d2djax.rng import Stream, at, run_key
 from d2djax.running import programs
+from d2djax.running.progress import plural
 from d2djax.running.repeat import read
 from d2djax.running.results import BOUND, own_reward
 from d2djax.running.results import read as read_results
@@ -300,6 +301,8 @@ def test_its_numbers_are_sought(config, tmp_path, options):
     ranges = {"reward.price": d2djax.Uniform(0, 0.1)}
     given = {"policy": "rl", "recipe": Recipe(reward=Paid()), "progress": False, "data": options["data"]}
     study = searches.search(config, ranges, ["reward"], 2, 2, tmp_path, batch=2, **given)
+    assert not any("above_bound" in trial.user_attrs for trial in study.trials)
+    assert "above_bound" not in searches.trials_of(study)
     best = study.best_trial
     recipe = Recipe(reward=Paid(best.params["reward.price"]))
     again = d2djax.run(replace(config, policies=("rl",)), 2, recipe=recipe, **options)
@@ -309,6 +312,28 @@ def test_its_numbers_are_sought(config, tmp_path, options):
         searches.search(config, ranges, ["reward"], 2, 2, tmp_path, batch=2, **changed)
     points = d2djax.random_points(ranges, 3, own=recipe.numbered)
     assert all(0 <= point["reward.price"] <= 0.1 for point in points)
+
+
+def test_a_search_says_that_its_bound_does_not_hold(config, tmp_path, options, capsys):
+    ranges = {"reward.price": d2djax.Choice((-5.0, 0.05))}
+    given = {"policy": "rl", "recipe": Recipe(reward=Paid()), "progress": True, "data": options["data"]}
+    for seeds in (2, 3):
+        # The third seed is computed alone, and joins the two that are there.
+        study = searches.search(config, ranges, ["reward"], 6, seeds, tmp_path, batch=6, **given)
+        above = [trial.user_attrs.get("above_bound") for trial in study.trials]
+        assert above == [{-5.0: seeds, 0.05: None}[trial.params["reward.price"]] for trial in study.trials]
+        paid = sum(one is not None for one in above)
+        assert 0 < paid < 6
+        line = f"in {seeds * paid} runs of {plural(paid, 'trial')} a mean reward is above the upper_bound of "
+        line += (
+            f"{__name__}.Paid: links that were never tried start too low, so too few are tried; see `above_bound`"
+        )
+        assert capsys.readouterr().err.splitlines()[-1] == line
+        assert [one or 0 for one in above] == read_results(tmp_path / "results.zarr")["above_bound"].values.tolist()
+        commands.main(["results", str(tmp_path)])
+        assert capsys.readouterr().out.splitlines()[-1] == line
+    papers = {"recipe": {"reward": {"name": "d2djax.reward.PaperReward"}}}
+    assert searches._reward_of(papers) == searches._reward_of({}) == "the paper's reward"
 
 
 def test_any_setting_that_it_reads_counts(config, options, tmp_path):

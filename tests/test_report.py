@@ -415,7 +415,9 @@ def searched():
 
 def test_the_page_of_a_search(opened):
     trials = searched()
+    trials["above_bound"] = ("trial", np.eye(24, dtype=int)[3], {"reward": "mine.Paid"})
     browser = opened(trials)
+    assert "in 1 run of 1 trial a mean reward" in browser.find_element("id", "notes").text
     assert "1 of 24 trials failed" in browser.find_element("id", "notes").text
     (dots, line), _ = plotted(browser, "history")
     means = trials["accuracy"].mean("run", skipna=False).values

@@ -16,6 +16,7 @@ from d2djax.analysis.statistics import axes_of
 from d2djax.analysis.summary import costs, summary, whole
 from d2djax.running.progress import plural
 from d2djax.running.results import not_finite, read
+from d2djax.searching.journal import check_trials
 from d2djax.searching.objectives import OBJECTIVES
 from d2djax.storage import files
 
@@ -71,7 +72,9 @@ def open_results(given: str | Path) -> Found:
         raise ValueError(f"{given}: expected the results of a run, a sweep or a search; found {what}")
     if kind == "search" and (place / files.JOURNAL).exists():
         return Found(name, kind, _trials(place))
-    return Found(name, kind, read(place / files.STORE if (place / files.STORE).exists() else place))
+    results = read(place / files.STORE if (place / files.STORE).exists() else place)
+    check_trials(results, str(place))
+    return Found(name, kind, results)
 
 
 def _trials(place: Path) -> xarray.Dataset:

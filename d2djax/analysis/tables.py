@@ -12,7 +12,7 @@ from d2djax.analysis.claims import Claim
 from d2djax.analysis.reduced import settings
 from d2djax.analysis.statistics import axes_of, over_points
 from d2djax.analysis.summary import costs, summary, whole
-from d2djax.running.progress import plural
+from d2djax.running.progress import bound_line, plural
 from d2djax.running.results import BOUND, not_finite, own_reward
 
 if TYPE_CHECKING:
@@ -241,7 +241,4 @@ def above_bound(dataset: xarray.Dataset) -> list[str]:
     if not runs:
         return []
     reward = own_reward(dataset) or "the paper's reward"
-    return [
-        f"in {plural(runs, 'run')} a mean reward is above the upper_bound of {reward}: links that "
-        "were never tried start too low, so too few are tried; see `status`"
-    ]
+    return [f"{bound_line(plural(runs, 'run'), reward)}; see `status`"]

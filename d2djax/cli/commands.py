@@ -239,6 +239,7 @@ def results_command(command: Results) -> None:
     from d2djax.analysis.overview import best_points, csv_text, open_results, status_line, trials_csv
     from d2djax.analysis.tables import above_bound, best_trials, cost_table, summary_table
     from d2djax.running.results import save
+    from d2djax.searching import journal
 
     table, out = _check_results(command)
     interrupts.work_begins()
@@ -250,7 +251,7 @@ def results_command(command: Results) -> None:
         raise ValueError(f"{searches[0].name}: the trials of a search are {what}")
     show(*map(status_line, found))
     for one in searches:
-        show(best_trials(one.results))
+        show(best_trials(one.results), *journal.above_bound(one.results))
     results = found[0].results
     if not searches:
         results = merge([one.results for one in found], command.folders) if len(found) > 1 else results
@@ -295,9 +296,12 @@ def report_command(command: Report) -> None:
     """Runs `d2djax report`."""
     from d2djax.report.page import check_page, report
     from d2djax.running.results import read
+    from d2djax.searching.journal import check_version
 
     page = check_page(command.out, "--out")
     store = files.expand(command.store, "store")
+    if (store / files.JOURNAL).exists() and files.kind_of(store) == "search":
+        check_version(store.resolve())
     store = store / files.STORE if (store / files.STORE).is_dir() else store
     interrupts.work_begins()
     try:

@@ -16,6 +16,7 @@ from d2djax.analysis.looks import CLUSTER_COLOURS, INTER_COLOUR, PALETTE, looks_
 from d2djax.analysis.tables import above_bound, cost_table, summary_table
 from d2djax.config import Config, complete
 from d2djax.report.trials import cells_of, search_data
+from d2djax.searching import journal
 from d2djax.storage import files
 
 if TYPE_CHECKING:
@@ -158,6 +159,7 @@ def _search_page(trials: xarray.Dataset) -> dict[str, Any]:
         found["manifest"]["machine"] = json.loads(trials.attrs["machine"])
     failed = sum(value is None for value in next(iter(found["objectives"].values()))["values"])
     notes = [f"{failed:,} of {trials.sizes['trial']:,} trials failed, as a run diverged."] if failed else []
+    notes += journal.above_bound(trials)
     return found | {"facts": _facts(found["manifest"]), "notes": notes, "colours": {"palette": PALETTE}}
 
 
@@ -189,13 +191,15 @@ def report(results: xarray.Dataset, out: str | Path = "report.html") -> Path:
         Its path.
 
     Raises:
-        ValueError: Plotly is missing, the results are none of `run` or `sweep`, or `out` is no place for a page.
+        ValueError: Plotly is missing, the results are none of `run` or `sweep` or of a search of d2djax 0.1, or
+            `out` is no place for a page.
     """
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:
         raise ValueError("report needs Plotly: in the clone, pip install '.[plot]'") from None
     out = check_page(out)
+    journal.check_trials(results, "results")
     is_search = "is_best" in results and "manifest" in results.attrs
     missing = [] if is_search else [name for name in ("status", *reduced.PLACES) if name not in results]
     missing += ["the manifest"] * ("manifest" not in results.attrs)

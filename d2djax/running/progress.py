@@ -204,3 +204,16 @@ def live(console: Console | None) -> Iterator[Callable[[Tally, float], None]]:
     with Progress(BarColumn(20), TextColumn("{task.description}"), console=console) as progress:
         task = progress.add_task("compiling", total=1.0)
         yield lambda tally, share: progress.update(task, completed=share, description=str(tally))
+
+
+def bound_line(where: str, reward: str) -> str:
+    """Says in which runs a mean reward is above its bound.
+
+    Args:
+        where: the runs, with the word for them.
+        reward: name of the reward.
+    """
+    return (
+        f"in {where} a mean reward is above the upper_bound of {reward}: links that "
+        "were never tried start too low, so too few are tried"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,15 +13,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from d2djax.running.identity import differences
-from d2djax.running.progress import errors
+from d2djax.running.progress import bound_line, errors, plural
 from d2djax.searching.objectives import OBJECTIVES, Direction
 from d2djax.storage import files, locks
 
 if TYPE_CHECKING:
     import optuna
+    import xarray
 
 # Values of a trial for each seed, by objective.
 Values = Mapping[str, Sequence[float] | np.ndarray]
+# Runs of a trial in which a mean reward is above its own bound; only trials with such runs have it.
+ABOVE = "above_bound"
 NAMES = (files.JOURNAL, files.STORE, "config.toml", "best.toml")
 
 
@@ -79,7 +83,7 @@ def open_study(out: Path, directions: Sequence[Direction], about: Mapping[str, A
     study = _study(journal, directions)
     own = {name for name in study.user_attrs if name.startswith(_MORE)} | set(_STEPS)
     there = {name: one for name, one in study.user_attrs.items() if name not in own}
-    _check_version(out, study)
+    check_version(out)
     if there:
         fewer = sorted(set(there.get("seeds", [])) - set(about["seeds"]))
         different = differences(there, about, () if fewer or "seeds" not in there else ("seeds",))
@@ -153,17 +157,44 @@ def reading(out: Path) -> Iterator[optuna.Study]:
         study = _study(copy, ["maximize"])
         if "objectives" not in study.user_attrs:
             raise ValueError(f"{out}: a search is here that has not begun")
-        _check_version(out, study)
+        check_version(out)
         yield study
 
 
-def _check_version(out: Path, study: optuna.Study) -> None:
-    """Refuses a study of d2djax 0.1: its trials lack the notes that are read here, so it would look empty."""
-    if "methods" in study.user_attrs.get("config", {}):
-        raise ValueError(
-            f"{out}: the search here was started with d2djax 0.1, and later versions can neither resume nor show "
-            "it; xarray.open_zarr still opens its results.zarr"
-        )
+_FIRST_RELEASE = (
+    "the search here was started with d2djax 0.1, and later versions can neither resume nor show it; "
+    "xarray.open_zarr still opens its results.zarr"
+)
+
+
+def check_version(out: Path) -> None:
+    """Refuses a study of d2djax 0.1: its trials lack the notes that are read here, so it would look empty.
+
+    Its text is read as far as its config, for which Optuna need not be there.
+
+    Raises:
+        ValueError: the journal in this folder is of d2djax 0.1.
+    """
+    with (out / files.JOURNAL).open("rb") as lines:
+        # A process that was stopped may have left half of the last line.
+        marked = (json.loads(line) for line in lines if b'"config"' in line and line.endswith(b"\n"))
+        configs = (one["user_attr"]["config"] for one in marked if "config" in one.get("user_attr", {}))
+        if "methods" in next(configs, {}):
+            raise ValueError(f"{out}: {_FIRST_RELEASE}")
+
+
+def check_trials(trials: xarray.Dataset, name: str) -> None:
+    """Refuses trials that a search of d2djax 0.1 left as labelled arrays, without what they are of.
+
+    Args:
+        trials: results of any kind.
+        name: where they are from, for the message.
+
+    Raises:
+        ValueError: they are such trials.
+    """
+    if "is_best" in trials and "seeds_left" not in trials and "manifest" not in trials.attrs:
+        raise ValueError(f"{name}: {_FIRST_RELEASE}")
 
 
 def finished(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
@@ -182,23 +213,40 @@ def verdict(values: Values) -> list[float] | None:
     return means if np.isfinite(means).all() else None
 
 
-def notes(values: Values) -> dict[str, Any]:
-    """What is kept with a trial: its values for each seed, and for how many seeds all of them count."""
+def notes(values: Values, above: int = 0) -> dict[str, Any]:
+    """What is kept with a trial: its values for each seed, and for how many seeds all of them count.
+
+    And in how many runs a mean reward is above its bound, if in any; `finished` wants the last of the notes last.
+    """
     left = np.isfinite(np.array(list(values.values()), float)).all(0)
-    return {name: [float(one) for one in given] for name, given in values.items()} | {"seeds_left": int(left.sum())}
+    own = {name: [float(one) for one in given] for name, given in values.items()}
+    return own | ({ABOVE: above} if above else {}) | {"seeds_left": int(left.sum())}
 
 
-def tell(study: optuna.Study, trial: optuna.Trial, values: Values) -> None:
-    """Keeps the values of a trial, one for each seed."""
+def tell(study: optuna.Study, trial: optuna.Trial, values: Values, above: int = 0) -> None:
+    """Keeps the values of a trial, one for each seed, and in how many runs a mean reward is above its bound."""
     import optuna
 
-    for name, one in notes(values).items():
+    for name, one in notes(values, above).items():
         trial.set_user_attr(name, one)
     means = verdict(values)
     if means is None:
         study.tell(trial, state=optuna.trial.TrialState.FAIL)
     else:
         study.tell(trial, means)
+
+
+def above_bound(trials: xarray.Dataset) -> list[str]:
+    """A line that says in how many runs of trials a reward of one's own is above its bound; none if in none.
+
+    Args:
+        trials: see `searches.trials_of`.
+    """
+    if ABOVE not in trials:
+        return []
+    counts = trials[ABOVE]
+    where = f"{plural(int(counts.sum()), 'run')} of {plural(int((counts > 0).sum()), 'trial')}"
+    return [f"{bound_line(where, counts.attrs['reward'])}; see `{ABOVE}`"]
 
 
 # --- more seeds ---
@@ -219,13 +267,22 @@ def _has(study: optuna.Study, trial: optuna.trial.FrozenTrial, seeds: Sequence[i
     return set(seeds) <= {*study.user_attrs["seeds"], *there}
 
 
-def keep_more(study: optuna.Study, number: int, seeds: Sequence[int], values: Values) -> None:
+def keep_more(
+    study: optuna.Study,
+    number: int,
+    seeds: Sequence[int],
+    values: Values,
+    is_above: Sequence[bool] | np.ndarray = (),
+) -> None:
     """Keeps what was computed for more seeds of a trial, until all trials have them; see `grow`."""
     name = f"{_MORE}{number}"
     kept = study.user_attrs.get(name, {})
     for objective, given in values.items():
         new = {str(seed): float(one) for seed, one in zip(seeds, given, strict=True)}
         kept[objective] = kept.get(objective, {}) | new
+    above = {str(seed): 1 for seed, one in zip(seeds, is_above, strict=False) if one}
+    if above:
+        kept[ABOVE] = kept.get(ABOVE, {}) | above
     study.set_user_attr(name, kept)
 
 
@@ -264,7 +321,8 @@ def grow(out: Path, study: optuna.Study, objectives: Sequence[str], seeds: Seque
                 means = verdict(values)
                 if means is not None:
                     parts = {"state": optuna.trial.TrialState.COMPLETE, "values": means}
-                parts["user_attrs"] = notes(values)
+                new_above = [str(seed) in more.get(ABOVE, {}) for seed in seeds[number_there:]]
+                parts["user_attrs"] = notes(values, trial.user_attrs.get(ABOVE, 0) + sum(new_above))
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
                 grown.add_trial(

@@ -17,6 +17,7 @@ from d2djax.config import Config
 from d2djax.data import Dataset
 from d2djax.federated import steps_between_aggregations
 from d2djax.recipe import Recipe
+from d2djax.reward import PaperReward
 from d2djax.running import machine, repeat, results
 from d2djax.running.axes import Choice, LogUniform, Range, check_ranges, corners, is_whole, lay_out
 from d2djax.running.axes import values_of as axes_of
@@ -32,6 +33,7 @@ from d2djax.storage import files
 if TYPE_CHECKING:
     import optuna
     import xarray
+    from rich.console import Console
 
 
 def _distribution(name: str, values: Range, own: Mapping[str, Any]) -> optuna.distributions.BaseDistribution:
@@ -69,8 +71,13 @@ def _ask(study: optuna.Study, space: Mapping[str, Any], count: int, seed: int, d
         return [study.ask(dict(space)) for _ in range(count)]
 
 
-def _evaluate(plan: SweepPlan, objectives: Sequence[str], tally: Tally, width: int | None) -> dict[str, np.ndarray]:
-    """Each objective for every point and seed, [P, R], of the only policy; NaN where a run diverged."""
+def _evaluate(
+    plan: SweepPlan, objectives: Sequence[str], tally: Tally, width: int | None
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Each objective for every point and seed, [P, R], of the only policy; NaN where a run diverged.
+
+    And where a reward of one's own is above its bound, [P, R] bool.
+    """
     points, runs = np.divmod(np.arange(len(plan)), len(plan.seeds))
     computed = plan.compute(points, runs, partial(stages_of, tally), width, lambda name, compiled: None)
     tally.finish(len(plan), int(results.not_finite(computed["status"][1]).sum()))
@@ -78,7 +85,8 @@ def _evaluate(plan: SweepPlan, objectives: Sequence[str], tally: Tally, width: i
     (policy,) = plan.setups[0].candidates
     shape = (len(plan.axes.configs), len(plan.seeds))
     found = values_of(computed, policy, objectives, uploads)
-    return {name: values.reshape(shape) for name, values in found.items()}
+    is_above = computed["status"][1] >= results.BOUND
+    return {name: values.reshape(shape) for name, values in found.items()}, is_above.reshape(shape)
 
 
 def trials_of(study: optuna.Study) -> xarray.Dataset:
@@ -87,7 +95,8 @@ def trials_of(study: optuna.Study) -> xarray.Dataset:
     Returns:
         Each objective (trial, run), NaN where a run diverged; `seeds_left`, the seeds in which none did; the
         settings along `trial`; and `is_best`, which is 1 for the best trial, with several objectives for every one
-        that no other beats in all of them. The manifest says what the trials are of.
+        that no other beats in all of them. `above_bound`, only where it is above 0 in some trial: the runs of each
+        in which a mean reward is above its `upper_bound`. The manifest says what the trials are of.
     """
     import xarray
 
@@ -100,11 +109,22 @@ def trials_of(study: optuna.Study) -> xarray.Dataset:
     left = np.array([one.user_attrs["seeds_left"] for one in trials], np.int32)
     variables["seeds_left"] = ("trial", left, {"long_name": "seeds whose values all count"})
     variables["is_best"] = ("trial", np.array([trial.number in best for trial in trials], np.int8))
+    above = np.array([one.user_attrs.get(journal.ABOVE, 0) for one in trials], np.int32)
+    if above.any():
+        meaning = {"long_name": "runs in which a mean reward is above its bound", "reward": _reward_of(about)}
+        variables[journal.ABOVE] = ("trial", above, meaning)
     coordinates: dict[str, Any] = {"trial": [trial.number for trial in trials], "run": about["seeds"]}
     coordinates |= {name: ("trial", np.array([one.params[name] for one in trials])) for name in about["ranges"]}
     attributes = {"title": "d2djax search", "manifest": json.dumps(about, sort_keys=True)}
     attributes["machine"] = json.dumps(machine.describe(), sort_keys=True)
     return xarray.Dataset(variables, coords=coordinates, attrs=attributes)
+
+
+def _reward_of(about: Mapping[str, Any]) -> str:
+    """Name of the reward that the trials learned with."""
+    papers = f"{PaperReward.__module__}.{PaperReward.__qualname__}"
+    name = about.get("recipe", {}).get("reward", {}).get("name", papers)
+    return "the paper's reward" if name == papers else name
 
 
 def search(
@@ -137,7 +157,8 @@ def search(
         ranges: `Uniform`, `LogUniform` or `Choice` of each setting that is sought.
         objectives: names from `OBJECTIVES`; several: the trials that no other beats in all of them are sought.
         trials: finished trials in the end, those of earlier calls included. One with a run that diverged has
-            failed, and counts; how many of its seeds are left is kept with it.
+            failed, and counts; how many of its seeds are left is kept with it, as is in how many of its runs a mean
+            reward is above its own `upper_bound`, of which a line tells in the end.
         seeds: number of runs of each trial (seeds 0, 1, ...) or the seeds themselves.
         out: folder of the study.
         policy: whose results count; it must be in `config.policies`.
@@ -198,18 +219,23 @@ def search(
         whole = max(trials, done) * len(run_seeds)
         tally = Tally(show, left, whole, "training" if trains else "discovery")
 
-        def compute(points: list[dict[str, Any]], seeds: list[int]) -> Iterator[dict[str, np.ndarray]]:
-            """Values of each point for each seed, by objective."""
+        def compute(
+            points: list[dict[str, Any]], seeds: list[int]
+        ) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
+            """Values of each point for each seed, by objective, and where a reward is above its bound."""
             nonlocal before
             plan = plan_sweep(setup.config, points, seeds, data, used, trains, like=before)
             before = (setup, *plan.setups)
-            found = _evaluate(plan, names, tally, width)
-            return ({name: values[number] for name, values in found.items()} for number in range(len(points)))
+            found, is_above = _evaluate(plan, names, tally, width)
+            return (
+                ({name: values[number] for name, values in found.items()}, is_above[number])
+                for number in range(len(points))
+            )
 
         for first in range(0, len(lacking), batch):
             part = lacking[first : first + batch]
-            for trial, values in zip(part, compute([one.params for one in part], new), strict=True):
-                journal.keep_more(study, trial.number, new, values)
+            for trial, (values, is_above) in zip(part, compute([one.params for one in part], new), strict=True):
+                journal.keep_more(study, trial.number, new, values, is_above)
         if new:
             study = journal.grow(folder, study, names, there + new)
         begun = journal.begun(study, batch)
@@ -217,12 +243,20 @@ def search(
             asked = begun or _ask(study, space, min(batch, trials - done), sampler_seed, done)
             begun = []
             computed = compute([trial.params for trial in asked], study.user_attrs["seeds"])
-            for trial, values in zip(asked, computed, strict=True):
-                journal.tell(study, trial, values)
+            for trial, (values, is_above) in zip(asked, computed, strict=True):
+                journal.tell(study, trial, values, int(is_above.sum()))
             done += len(asked)
-        results.save(trials_of(study), folder / files.STORE)
+        found = trials_of(study)
+        results.save(found, folder / files.STORE)
         _leave_best(folder, study, config, data, recipe)
+    _say(console, journal.above_bound(found))
     return study
+
+
+def _say(console: Console | None, lines: Sequence[str]) -> None:
+    if console is not None:
+        for line in lines:
+            console.print(line, style="yellow")
 
 
 def _options(ranges: Mapping[str, Range], seeds: Sequence[int], grown: bool) -> dict[str, Any]:
