@@ -143,6 +143,21 @@ def best_links(rule: Any, key: Array, memory: Any, num_states: int) -> tuple[Arr
     return links, jnp.all(is_graph)
 
 
+def marked(history: History, is_graph: Array | bool) -> History:
+    """A history whose entropy is NaN if a policy has no graph, also in a state that no episode was in.
+
+    Args:
+        history: of one policy.
+        is_graph: [] bool, whether the policy has a graph in every state.
+
+    Returns:
+        The history; `results` stores nothing of a graph where its entropy is NaN.
+    """
+    if is_graph is True:
+        return history
+    return replace(history, entropy=jnp.where(is_graph, history.entropy, jnp.nan))
+
+
 def learn(rule: Any, key: Array, network: Network, config: Config, reward: Any = PAPER) -> Learned:
     """Lets the devices of one network learn for E episodes with any policy (Section III).
 
@@ -216,10 +231,7 @@ def learn(rule: Any, key: Array, network: Network, config: Config, reward: Any =
     firsts = jnp.arange(0, config.num_episodes, config.record_every)
     (memory, _), history = jax.lax.scan(block, (memory, jnp.int32(0)), firsts)
     links, is_graph = best_links(rule, at(key, Stream.RULE), memory, num_states)
-    if is_graph is not True:
-        # Also of a state that no episode was in.
-        history = replace(history, entropy=jnp.where(is_graph, history.entropy, jnp.nan))
-    return Learned(links, memory, history)
+    return Learned(links, memory, marked(history, is_graph))
 
 
 def boltzmann(config: Config, num_classes: int, reward: Any = PAPER) -> policy.Boltzmann:

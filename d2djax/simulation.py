@@ -14,7 +14,7 @@ from jax import Array
 from d2djax import energy
 from d2djax.channel import places
 from d2djax.config import Config
-from d2djax.discovery import History, learn, summarise
+from d2djax.discovery import History, learn, marked, summarise
 from d2djax.episode import Prepared, exchange_and_reward, prepare
 from d2djax.federated import Learning, train
 from d2djax.models import count_parameters, make_model
@@ -110,7 +110,7 @@ def _graph_of(
         return found.links, found.history
     links, is_graph = _sampled(key, policy, found.memory, config.num_states)
     # A policy may have a best graph and yet no weights; see `learn`.
-    return links, replace(found.history, entropy=jnp.where(is_graph, found.history.entropy, jnp.nan))
+    return links, marked(found.history, is_graph)
 
 
 @jax.tree_util.register_dataclass

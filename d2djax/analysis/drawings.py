@@ -94,7 +94,8 @@ def energy(*all_results: xarray.Dataset, ax: Any = None) -> Figure:
         for place, policy in enumerate(COMPARED):
             x = np.arange(len(SHARES)) + 0.27 * (place - 1)
             costs = [cost_to_end_of_none(results, s).sel(policy=policy) for s in SHARES]
-            needed = np.array([float(one["energy"].mean()) for one in costs])
+            energies = np.stack([one["energy"].values for one in costs], axis=-1)
+            needed, low, high = limits(energies, bounds_of("energy"))
             between = np.array([float((one["exchange"] + one["messages"]).mean()) for one in costs])
             look = {"width": 0.25, "color": looks[policy]["color"], "edgecolor": "white", "linewidth": 0.3}
             never = int((costs[-1]["reached"] == 0).sum())
@@ -102,10 +103,9 @@ def energy(*all_results: xarray.Dataset, ax: Any = None) -> Figure:
             label += f"\n(at least: {never} never reach it)" if never else ""
             axes.bar(x, between, gid=f"{policy}, D2D", **(look | {"hatch": "////"}))
             axes.bar(x, needed - between, bottom=between, label=label, gid=f"{policy}, uploads", **look)
-            ends = limits(np.stack([one["energy"].values for one in costs], axis=-1), bounds_of("energy"))[1:]
-            if np.isfinite(ends).any():
+            if np.isfinite(low).any():
                 whiskers = {"fmt": " ", "ecolor": "black", "elinewidth": 0.6, "capsize": 1.2, "capthick": 0.6}
-                axes.errorbar(x, needed, np.abs(ends - needed), label=f"_{policy}, in all", **whiskers)
+                axes.errorbar(x, needed, (needed - low, high - needed), label=f"_{policy}, in all", **whiskers)
         data = data_of(results)
         axes.set(title=SOURCES[data].title if data in SOURCES else data, xlabel="share of none's final accuracy")
         axes.set_xticks(range(len(SHARES)), [f"{share:.0%}" for share in SHARES])

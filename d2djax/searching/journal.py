@@ -272,7 +272,7 @@ def keep_more(
     number: int,
     seeds: Sequence[int],
     values: Values,
-    is_above: Sequence[bool] | np.ndarray = (),
+    is_above: np.ndarray,
 ) -> None:
     """Keeps what was computed for more seeds of a trial, until all trials have them; see `grow`."""
     name = f"{_MORE}{number}"
@@ -280,7 +280,7 @@ def keep_more(
     for objective, given in values.items():
         new = {str(seed): float(one) for seed, one in zip(seeds, given, strict=True)}
         kept[objective] = kept.get(objective, {}) | new
-    above = {str(seed): 1 for seed, one in zip(seeds, is_above, strict=False) if one}
+    above = {str(seed): 1 for seed, one in zip(seeds, is_above, strict=True) if one}
     if above:
         kept[ABOVE] = kept.get(ABOVE, {}) | above
     study.set_user_attr(name, kept)
