@@ -461,7 +461,7 @@ def test_a_folder_of_a_variable_that_is_gone_is_made_again(sound, tmp_path):
     with pytest.raises(ValueError, match=r"loss/zarr\.json: missing"):
         results.read(path)
     assert len(fill(path, make_layout(), say=lines.append)) == 4
-    assert [line for line in lines if "loss/zarr.json: missing; written again" in line]
+    assert [line for line in lines if "loss/zarr.json: missing; restored from its copy" in line]
     assert len(lines) == 5
     check(results.read(path), GAMMAS, SEEDS)
 
@@ -608,7 +608,7 @@ def test_the_door_is_waited_for(tmp_path):
 
 
 def test_one_thread_at_a_time(tmp_path):
-    with locks.working(tmp_path / "lock", print), pytest.raises(ValueError, match="works here already"):
+    with locks.working(tmp_path / "lock", print), pytest.raises(ValueError, match="already works in this folder"):
         locks.working(tmp_path / "lock", print).__enter__()
     with locks.working(tmp_path / "lock", print):
         pass
@@ -671,7 +671,7 @@ def test_something_else_is_refused_and_stays(tmp_path, kind):
     path = tmp_path / "results.zarr"
     other_folders(path)[kind]()
     before = files_of(tmp_path)
-    with pytest.raises(ValueError, match=r"results\.zarr: there is something here that is not a sweep"):
+    with pytest.raises(ValueError, match=r"results\.zarr: this is not a sweep"):
         fill(path, make_layout())
     assert files_of(tmp_path) == before
 

@@ -1,1 +1,1 @@
-"""Results on disk: paths and whole files, checksums, locks, and the store that is filled chunk by chunk."""
+"""Results on disk: paths, atomic file writes, checksums, locks, and the store that a sweep fills chunk by chunk."""

@@ -1,4 +1,4 @@
-"""Files on disk: one rule for paths, writing whole or not at all, and which kind of result a folder holds."""
+"""Files on disk: one rule for paths, atomic writes, and which kind of result a folder holds."""
 
 from __future__ import annotations
 
@@ -12,51 +12,51 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-# Names of what commands leave in their folder.
+# What commands name their results in the output folder.
 STORE, JOURNAL = "results.zarr", "journal.log"
 Place = str | os.PathLike[str]
 Kind = Literal["nothing", "run", "sweep", "search", "figures", "something else"]
 
 
 def expand(path: Place, name: str = "out") -> Path:
-    """A path from the root, with `~` and links on the way written out; a link at its very end stays a link.
+    """The absolute path, with `~` and links in its parents resolved; a link as the last component stays a link.
 
     Args:
         path: as a user gives it.
         name: of the argument, for the message.
 
     Raises:
-        ValueError: there is no such home folder, the links lead in a circle, or the path has a null byte.
+        ValueError: it is empty or no path, has a null byte or circular links, or names an unknown home folder.
     """
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         raise ValueError(f"{name} must be a path; got {path!r:.60}")
     try:
         place = Path(path).expanduser()
-        # `resolve` follows links, and a name of its own is what a link would be hidden by.
+        # `resolve` would follow a link as the last component too, and hide that it is one.
         return place.resolve() if place.name in ("", "..") else place.parent.resolve() / place.name
     except (RuntimeError, OSError, ValueError) as error:
         raise ValueError(f"{name} {str(path)!r}: {reason(error)}") from error
 
 
 def cache_folder() -> Path | None:
-    """`$XDG_CACHE_HOME/d2djax`, or under `~/.cache`, for what can be made again; none where `D2DJAX_CACHE=0`."""
+    """`$XDG_CACHE_HOME/d2djax`, or `~/.cache/d2djax`, for files that can be recreated; None if `D2DJAX_CACHE=0`."""
     if os.environ.get("D2DJAX_CACHE") == "0":
         return None
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "d2djax"
 
 
 def check_folder(path: Place, name: str = "out") -> Path:
-    """Checks, before any work is done, that files can be written to a folder, which is not made yet.
+    """Checks, before any work is done, that files can be written to a folder; does not create it.
 
     Args:
-        path: the folder; a link to a folder stands for that folder.
+        path: the folder, or a link to it.
         name: of the argument, for the message.
 
     Returns:
-        The folder, as a path from the root without links.
+        The absolute path of the folder, with all links resolved.
 
     Raises:
-        ValueError: something else is there, or nothing can be written there.
+        ValueError: the path exists but is no folder, or it cannot be written to.
     """
     place = expand(path, name)
     with _named(f"{name} {path}"):
@@ -68,17 +68,17 @@ def check_folder(path: Place, name: str = "out") -> Path:
 
 
 def check_file(path: Place, name: str = "out") -> Path:
-    """Checks, before any work is done, that a file can be written, in the place of an earlier file or of nothing.
+    """Checks, before any work is done, that a file can be created or replaced; does not write it.
 
     Args:
         path: the file.
         name: of the argument, for the message.
 
     Returns:
-        The file, as a path from the root.
+        The absolute path of the file.
 
     Raises:
-        ValueError: it is a folder, a device or a link, which are never replaced, or it cannot be written.
+        ValueError: the path is a folder, a device or a link, which are never replaced, or it cannot be written.
     """
     place = expand(path, name)
     with _named(f"{name} {path}"):
@@ -93,12 +93,12 @@ def _check_writable(folder: Path, given: str) -> None:
     if not nearest.is_dir():
         raise ValueError(f"{given}: expected a folder; found {_what(nearest)} at {nearest}")
     with tempfile.TemporaryFile(dir=nearest) as file:
-        # A full disk still takes an empty file.
+        # A full disk still accepts an empty file.
         file.write(bytes(4096))
 
 
 def _what(path: Path) -> str:
-    """What is at a path, in words."""
+    """Names the kind of file at a path, in words for a message."""
     if path.is_symlink():
         return "a link"
     if not path.exists():
@@ -122,17 +122,20 @@ def _named(place: str) -> Iterator[None]:
 
 @contextmanager
 def replacing(path: Path, *, keep: bool = False) -> Iterator[Path]:
-    """Makes a file or a folder whole or not at all: yields where to make it, then moves it to its place.
+    """Creates or replaces a file or a folder atomically: yields a temporary path, then renames it to `path`.
 
-    All of it is on the disk before it is moved. If anything fails, an earlier file or folder stands as before.
+    The content is flushed to disk before the rename. If anything fails, an earlier file or folder is unchanged.
 
     Args:
-        path: its place; what is there is replaced by something of the same sort alone.
-        keep: an earlier folder stays, and the new one is thrown away: another process was faster.
+        path: the destination; a file replaces only a file, and a folder only a folder.
+        keep: keep a folder that another process created first, and discard the new one.
+
+    Yields:
+        The temporary path, where the caller creates the file or the folder.
 
     Raises:
         OSError: it cannot be written.
-        ValueError: what is there is a link, a device, or a file where a folder goes, or the other way round.
+        ValueError: a link, a device, or a file instead of a folder (or the reverse) is at `path`.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f"{path.name[:100]}.", suffix=".partial", dir=path.parent))
@@ -146,7 +149,7 @@ def replacing(path: Path, *, keep: bool = False) -> Iterator[Path]:
             _replace(new, path, old)
         sync_one(path.parent)
     finally:
-        # Never the earlier version, should it be impossible to put it back.
+        # If the earlier version could not be restored, it is still in here.
         if path.exists() or not old.exists():
             shutil.rmtree(temporary, ignore_errors=True)
 
@@ -174,18 +177,18 @@ def _replace(new: Path, path: Path, old: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a text as UTF-8, whole or not at all; see `replacing`."""
+    """Writes a text as UTF-8, atomically; see `replacing`."""
     write_bytes(path, text.encode())
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Writes a file, whole or not at all; see `replacing`."""
+    """Writes a file atomically; see `replacing`."""
     with replacing(path) as new:
         new.write_bytes(content)
 
 
 def sync(path: Path) -> None:
-    """Waits until a file, or a folder and all that is in it, is on the disk."""
+    """Flushes a file, or a folder with everything in it, to disk."""
     if path.is_dir():
         for folder, _, names in os.walk(path, topdown=False):
             for name in names:
@@ -196,14 +199,14 @@ def sync(path: Path) -> None:
 
 
 def sync_one(path: Path) -> None:
-    """Waits until one file, or the names in a folder but not what is in them, is on the disk."""
+    """Flushes one file to disk, or the entries of a folder but not their contents."""
     if os.name == "nt" and path.is_dir():
         return
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     except OSError as error:
-        # Some file systems of networks know no fsync of a folder; nothing was promised there.
+        # Some network file systems have no fsync for folders, and promise no durability.
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):
             raise
     finally:
@@ -211,17 +214,17 @@ def sync_one(path: Path) -> None:
 
 
 def kind_of(path: Path) -> Kind:
-    """Which command left a folder, or a store of results; nothing is opened but small files of text.
+    """Which command wrote a folder or a store; reads only small text files.
 
     Args:
         path: folder of a command, such as `results`, or its store, such as `results/results.zarr`.
 
     Returns:
-        "nothing" where there is nothing or an empty folder, "something else" for what is not d2djax's.
+        "nothing" if the path does not exist or is an empty folder, "something else" if d2djax did not write it.
     """
     if not path.is_dir():
         return "nothing" if _what(path) == "nothing" else "something else"
-    # Left by a process that was stopped while it wrote.
+    # Partial files are left by a process that was interrupted while writing.
     if not [one for one in path.iterdir() if not one.name.endswith(".partial")]:
         return "nothing"
     if (path / JOURNAL).exists():
@@ -235,19 +238,19 @@ def kind_of(path: Path) -> Kind:
 
 
 def check_own(folder: Path, kind: Kind, names: Iterable[str], name: str = "out") -> bool:
-    """Checks that a command would write over nothing but what the same command left there.
+    """Checks that a command would overwrite only results of the same command.
 
     Args:
         folder: see `check_folder`.
-        kind: what the command makes.
-        names: of all that it writes there.
+        kind: the kind of result that the command writes.
+        names: of all files and folders that it writes.
         name: of the argument, for the message.
 
     Returns:
-        True if a result of this kind is there.
+        True if the folder holds a result of this kind.
 
     Raises:
-        ValueError: results of another command are there, or files that d2djax did not write have these names.
+        ValueError: the folder holds results of another command, or files of these names that d2djax did not write.
     """
     found = kind_of(folder)
     if found not in ("nothing", kind, "something else"):
@@ -267,20 +270,20 @@ def _is_journal(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             first = file.readline(10_000)
-        # Empty: a search that was stopped before it had begun.
+        # Empty: a search that was interrupted before its first trial.
         return not first or "op_code" in json.loads(first)
     except (OSError, ValueError, TypeError):
         return False
 
 
 def _kind_of_store(store: Path) -> Kind:
-    # By its arrays first: whose it is can be seen of a damaged store too.
+    # By its arrays first, since these identify a store with damaged metadata too.
     if (store / "status").is_dir():
         return "sweep" if (store / "done").is_dir() else "run"
     if (store / "trial").is_dir() and (store / "is_best").is_dir():
         return "search"
     try:
-        # Part of the results, which somebody saved by themselves.
+        # A selection of the results that a user saved with xarray.
         if "manifest" in json.loads((store / "zarr.json").read_text())["attributes"]:
             return "sweep" if (store / "done").is_dir() else "run"
         return "something else"
@@ -290,17 +293,20 @@ def _kind_of_store(store: Path) -> Kind:
 
 @contextmanager
 def filling(folder: Path, old: Iterable[str] = ()) -> Iterator[Path]:
-    """Adds files and folders to a folder: yields where to make them, then moves all of them there.
+    """Adds files and folders to a folder: yields a temporary folder, then moves its entries to `folder`.
 
-    All are on the disk before the first is moved. If making them fails, the folder is as it was before.
+    All entries are flushed to disk before the first move. If the caller fails, `folder` is unchanged.
 
     Args:
-        folder: see `check_folder`; it is made if it is missing.
-        old: names that an earlier result may have left; they are removed.
+        folder: see `check_folder`; it is created if it is missing.
+        old: names of an earlier result's entries; those that are not replaced are removed.
+
+    Yields:
+        The temporary folder, where the caller creates the entries.
 
     Raises:
-        OSError: something cannot be written.
-        ValueError: something of another sort has the name of what is moved, or of what is removed.
+        OSError: an entry cannot be written.
+        ValueError: an entry to replace or remove is a link or a device, or a file instead of a folder (or reverse).
     """
     is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
@@ -331,7 +337,7 @@ def _remove(path: Path) -> None:
 
 
 def spare_folders(prefix: str) -> Iterator[Path]:
-    """New folders for what cannot be written to where it should go: among temporary files, at home, here."""
+    """Creates fallback folders, on demand: in the temporary, the home and the working folder, if writable."""
     for base in dict.fromkeys((Path(tempfile.gettempdir()), Path.home(), Path.cwd())):
         try:
             yield Path(tempfile.mkdtemp(prefix=prefix, dir=base))

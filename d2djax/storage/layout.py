@@ -1,4 +1,4 @@
-"""Where the results of a sweep go: its dimensions, its chunks, and how one that grows takes up another."""
+"""The layout of a sweep's results: its dimensions and chunks, and how it is merged with a larger one."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Coordinates = Mapping[str, tuple[str, np.ndarray, dict[str, str]]]
 
 @dataclass(frozen=True)
 class Layout:
-    """Where results go.
+    """The dimensions, chunks and variables of a store.
 
     Attributes:
-        dims: length of each dimension over which chunks run, by name; `run` is the last.
-        chunk: length of a chunk along each of them.
+        dims: length of each chunked dimension, by name; `run` is the last.
+        chunk: length of a chunk along each of these dimensions.
         coordinates: (dimension, values, attributes) of each coordinate, by name.
         variables: (dimensions, kind, attributes) of each variable, by name.
-        attributes: of the whole; `manifest` is JSON that says what the results are of.
+        attributes: of the store; `manifest` is JSON that states what the results were computed from.
     """
 
     dims: dict[str, int]
@@ -33,11 +33,11 @@ class Layout:
     attributes: dict[str, str]
 
     def length(self, name: str) -> int:
-        """Length of any dimension."""
+        """Length of any dimension, chunked or within a run."""
         return self.dims[name] if name in self.dims else len(self.coordinates[name][1])
 
     def regions(self) -> list[Region]:
-        """The chunks, each as a slice of every dimension in `dims`."""
+        """The chunks in C order, each as one slice for each dimension in `dims`."""
         starts = [
             [slice(first, min(first + step, length)) for first in range(0, length, step)]
             for length, step in zip(self.dims.values(), self.chunk, strict=True)
@@ -45,15 +45,18 @@ class Layout:
         return list(product(*starts))
 
     def within(self) -> dict[str, np.ndarray]:
-        """Values of each dimension within a run, by name."""
+        """Coordinate values of each dimension within a run, by name."""
         return {name: values for name, (dim, values, _) in self.coordinates.items() if dim not in self.dims}
 
 
 def chunk_lengths(dims: dict[str, int], most: int) -> tuple[int, ...]:
-    """Lengths of a chunk of at most `most` runs, whole in as many of the first dimensions as possible.
+    """Lengths of a chunk of at most `most` runs; the last dimension, `run`, is split first.
 
-    The points of a seed are computed together, since they share what does not depend on the axes: `run`, the
-    last dimension, is cut first.
+    The grid points of one seed thus stay together: they share the stages that do not depend on the axes.
+
+    Args:
+        dims: length of each dimension, in order.
+        most: runs in a chunk, at least 1.
     """
     lengths = list(dims.values())
     for number in reversed(range(len(lengths))):
@@ -63,14 +66,14 @@ def chunk_lengths(dims: dict[str, int], most: int) -> tuple[int, ...]:
 
 
 def fill_value(kind: np.dtype) -> Any:
-    """What stands where there is no result: NaN, or -1 for whole numbers."""
+    """The value of a variable without a result: NaN, or -1 for integers."""
     return np.nan if np.issubdtype(kind, np.floating) else -1
 
 
 def labels(coordinates: Coordinates, dim: str) -> list[tuple[Any, ...]]:
-    """What tells the places along a dimension apart: the values of all its coordinates, by their names' order.
+    """The label of each position along a dimension: the values of all its coordinates, sorted by coordinate name.
 
-    Numbers with a fraction count as they are computed with, in single precision; a value that is none is None.
+    Floats are rounded to single precision, in which they are computed with; NaN becomes None.
     """
     every = [values.tolist() for _, (along, values, _) in sorted(coordinates.items()) if along == dim]
     return list(zip(*([_label(value) for value in values] for values in every), strict=True))
@@ -83,13 +86,21 @@ def _label(value: Any) -> Any:
 
 
 def places(wanted: Sequence[Any], there: Sequence[Any]) -> np.ndarray:
-    """[W] int, where each of the wanted labels is, or -1."""
+    """[W] int, the index in `there` of each of the W labels in `wanted`, or -1."""
     number = {label: place for place, label in enumerate(there)}
     return np.array([number.get(label, -1) for label in wanted], int)
 
 
 def places_of_runs(wanted: Layout, there: Layout) -> np.ndarray:
-    """The number that each run of a layout, in its shape, has in another one, `wanted`, or -1."""
+    """Index of each run of one layout in another.
+
+    Args:
+        wanted: the layout whose runs are counted, in C order.
+        there: a layout with the same dimensions, in any order.
+
+    Returns:
+        int in the shape of `there.dims`: the run's index in `wanted`, or -1 if `wanted` lacks the run.
+    """
     number = np.arange(int(np.prod(list(wanted.dims.values())))).reshape(tuple(wanted.dims.values()))
     number = number.transpose([list(wanted.dims).index(dim) for dim in there.dims])
     for axis, dim in enumerate(there.dims):
@@ -100,15 +111,15 @@ def places_of_runs(wanted: Layout, there: Layout) -> np.ndarray:
 
 
 def merged(old: Layout, new: Layout) -> Layout:
-    """A layout with all runs of two, those of the first in its order, then the others in the order of the second.
+    """Merges two layouts: all runs of the first in its order, then the new runs of the second in its order.
 
     Args:
-        old: how results are laid out now.
-        new: what is asked for; dimensions and settings along them are those of the first, in any order.
+        old: the layout of the existing store.
+        new: the requested layout, with the same dimensions and coordinates, in any order.
 
     Returns:
-        The layout, whose attribute `order` says in which order places are shown, where it is another one. Chunks
-        stay as they are unless they are far smaller than those of so many runs would be.
+        The layout. Its attribute `order` holds the display order of positions if it differs from the stored order.
+        Chunks keep their lengths unless they hold less than a quarter of the runs of a chunk of `new`.
     """
     coordinates = dict(old.coordinates)
     order: dict[str, list[int]] = {}
@@ -146,14 +157,14 @@ def _joined(before: np.ndarray, after: np.ndarray) -> np.ndarray:
 
 
 def _order(every: list[Any], asked: list[Any], before: list[int] | None) -> list[int]:
-    """Places in the order in which they are shown: that which is asked for, if that is all of them."""
+    """Positions in display order: the requested order if the request covers all of them."""
     if len(asked) == len(every):
         return places(asked, every).tolist()
     return [*(before or []), *range(len(before or []), len(every))]
 
 
 def _joined_manifest(old: Layout, new: Layout, coordinates: Coordinates) -> str:
-    """What a store is of with the runs of both: values and seeds, and what only some points read."""
+    """The manifest of both layouts' runs: their axes and seeds, and all settings and data that any point reads."""
     there, now = (json.loads(one.attributes["manifest"]) for one in (old, new))
     for name, values in there["axes"].items():
         dim = coordinates[name][0]
@@ -168,6 +179,6 @@ def _joined_manifest(old: Layout, new: Layout, coordinates: Coordinates) -> str:
 
 
 def selected_manifest(manifest: str, asked: Layout) -> str:
-    """The manifest of a store for the runs that are asked for; the commit is that of the store."""
+    """The manifest of the requested runs, with the commit recorded in the store's `manifest`."""
     found, wanted = json.loads(manifest), json.loads(asked.attributes["manifest"])
     return json.dumps(wanted | {name: found[name] for name in ("commit",) if name in found}, sort_keys=True)

@@ -1,4 +1,4 @@
-"""Locks between processes that work in one folder, on one machine or on several; each ends with its owner."""
+"""Locks between processes that share a folder, on one or several machines; a lock ends with its process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ try:
 except ImportError:  # Windows.
     fcntl = None
 
-# The file is a list of records: each is locked for itself, and names its owner.
+# The lock file is a list of records; each is locked separately and names its owner.
 RECORD_BYTES = 128
 DOOR, FIRST_SEAT, FIRST_TASK = 0, 1, 4096
 SECONDS_BETWEEN_TRIES = 0.05
@@ -28,16 +28,16 @@ _open: set[Path] = set()
 
 @dataclass
 class Locks:
-    """What this process holds of a folder.
+    """The locks that this process holds on a folder.
 
-    Only one process at a time is in the door, where it may change everything if no other has a seat. Who works has
-    a seat, and locks each task while it is at it.
+    The door admits one process at a time; inside, it may change everything if no other process has a seat. Each
+    working process has a seat, and locks a task while computing it.
 
     Attributes:
-        path: the file of the locks.
-        file: its descriptor; none where there are no locks.
-        say: called with one line for people.
-        seat: the seat of this process.
+        path: the lock file.
+        file: its descriptor; None where locks are unavailable.
+        say: called with a one-line message for the user.
+        seat: the number of this process's seat; None before `sit`.
     """
 
     path: Path
@@ -46,7 +46,7 @@ class Locks:
     seat: int | None = None
 
     def take(self, number: int) -> bool:
-        """Locks a record, or says that another process holds it."""
+        """Locks a record by number; returns False if another process holds it. Without locks, always True."""
         if self.file is None:
             return True
         assert fcntl is not None
@@ -55,9 +55,7 @@ class Locks:
         except OSError as error:
             if error.errno in (errno.EACCES, errno.EAGAIN):
                 return False
-            self.say(
-                f"{self.path}: this file system has no locks ({error.strerror}); let no two processes work here"
-            )
+            self.say(f"{self.path}: this file system has no locks ({error.strerror}); run only one process here")
             os.close(self.file)
             self.file = None
             return True
@@ -65,33 +63,33 @@ class Locks:
         return True
 
     def _name(self, number: int, text: str) -> None:
-        # A full disk takes no names, and locks all the same.
+        # A full disk cannot store the name, but the lock still works.
         with suppress(OSError):
             content = text.encode()[:RECORD_BYTES].ljust(RECORD_BYTES, b"\0")
             os.pwrite(self.file or 0, content, number * RECORD_BYTES)
 
     def release(self, number: int) -> None:
-        """Gives a record back."""
+        """Unlocks a record by number."""
         if self.file is not None:
             assert fcntl is not None
             self._name(number, "")
             fcntl.lockf(self.file, fcntl.LOCK_UN, RECORD_BYTES, number * RECORD_BYTES)
 
     def owner(self, number: int) -> str:
-        """Who holds a record, as far as is known."""
+        """The process that holds a record, by name, or `another process` if the name is missing."""
         text = (
             os.pread(self.file, RECORD_BYTES, number * RECORD_BYTES).rstrip(b"\0") if self.file is not None else b""
         )
         return text.decode(errors="replace") or "another process"
 
     def others(self) -> list[str]:
-        """Who else has a seat; for the process in the door, which has none itself."""
+        """Names the other processes that have a seat; call it only while holding the door."""
         if self.file is None:
             return []
         records = os.pread(self.file, FIRST_TASK * RECORD_BYTES, 0)
         found = []
         for number in range(FIRST_SEAT, len(records) // RECORD_BYTES):
-            # A name without a lock is that of a process that died.
+            # A name without a lock was left by a process that crashed.
             if records[number * RECORD_BYTES] and number != self.seat:
                 owner = self.owner(number)
                 if self.take(number):
@@ -101,7 +99,7 @@ class Locks:
         return found
 
     def enter(self) -> None:
-        """Waits for the door."""
+        """Waits until this process holds the door."""
         started, said = time.monotonic(), False
         while not self.take(DOOR):
             if not said and time.monotonic() - started > SECONDS_BEFORE_A_LINE:
@@ -110,18 +108,18 @@ class Locks:
             time.sleep(SECONDS_BETWEEN_TRIES)
 
     def sit(self) -> None:
-        """Takes a seat and leaves the door to the next.
+        """Takes a free seat, then unlocks the door.
 
         Raises:
             ValueError: all seats are taken.
         """
         self.seat = next((seat for seat in range(FIRST_SEAT, FIRST_TASK) if self.take(seat)), None)
         if self.seat is None:
-            raise ValueError(f"{self.path.parent}: {FIRST_TASK - 1} processes work here already")
+            raise ValueError(f"{self.path.parent}: {FIRST_TASK - 1} processes already work in this folder")
         self.release(DOOR)
 
     def leave(self) -> None:
-        """Gives everything back; the last one removes the file."""
+        """Unlocks everything; the last process removes the lock file."""
         if self.file is None:
             return
         if self.take(DOOR) and not self.others():
@@ -132,7 +130,7 @@ class Locks:
 
 
 def _is_there(file: int, path: Path) -> bool:
-    """Whether a path still leads to an open file, which the last process may have removed meanwhile."""
+    """Whether a path still names an open file, which the last process may have removed in the meantime."""
     try:
         return os.path.samestat(os.fstat(file), path.stat())
     except FileNotFoundError:
@@ -141,24 +139,24 @@ def _is_there(file: int, path: Path) -> bool:
 
 @contextmanager
 def working(path: Path, say: Say) -> Iterator[Locks]:
-    """Opens the locks of a folder, in whose door this process then is.
+    """Opens the locks of a folder and waits for its door.
 
-    Locks are POSIX record locks: they hold between machines on NFS 4, on NFS 3 with `lockd`, and on Lustre mounted
-    with `flock`. Where a file system has none, one line says so, and work goes on without.
+    Locks are POSIX record locks: they work across machines on NFS 4, on NFS 3 with `lockd`, and on Lustre mounted
+    with `flock`. If a file system has no locks, one line says so and work continues without them.
 
     Args:
-        path: the file of the locks; it is made, and removed by the last process that leaves.
-        say: called with one line for people.
+        path: the lock file; it is created, and the last process removes it.
+        say: called with a one-line message for the user.
 
     Yields:
-        The locks.
+        The locks, with this process in the door.
 
     Raises:
-        ValueError: another thread of this process works there.
-        OSError: the folder cannot be made.
+        ValueError: another thread of this process already works in the folder.
+        OSError: the folder cannot be created.
     """
     if path in _open:
-        raise ValueError(f"{path.parent}: this process works here already, in another thread")
+        raise ValueError(f"{path.parent}: another thread of this process already works in this folder")
     path.parent.mkdir(parents=True, exist_ok=True)
     _open.add(path)
     held = Locks(path, None, say)
@@ -167,7 +165,7 @@ def working(path: Path, say: Say) -> Iterator[Locks]:
             try:
                 held.file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
             except OSError as error:
-                # Nothing can be written here, so there is nothing to protect.
+                # The folder is read-only, so there is nothing to protect.
                 if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
                     raise
                 break

@@ -1,4 +1,4 @@
-"""Results on disk while they are made: laid out first, filled chunk by chunk, readable all the time."""
+"""A sweep's results on disk: the store is created first, filled chunk by chunk, and readable at any time."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from d2djax.storage import checksums, files
 from d2djax.storage.layout import Layout, Region, fill_value, labels, places
 
 DONE = "done"
-# Second versions of what cannot be computed again without being read.
+# Copies of the files without which nothing can be recomputed.
 COPIES = f"{DONE}/copies"
-# For each chunk of runs, which checksums its files have: one that lies in the place of another is sound as well.
+# The checksums of each chunk's files, since a file swapped with another passes its own checksum.
 SUMS = f"{DONE}/sums"
-# Attributes of a root that are about its files.
+# Attributes of a root that describe its files.
 OF_THE_SEAL = ("checksum", "sums")
 
 
@@ -32,18 +32,18 @@ SETTINGS = threading.Lock()
 
 
 def create(layout: Layout, path: Path) -> None:
-    """Lays a store out, whole or not at all; a store that another process made first stays."""
+    """Creates an empty store atomically; keeps a store that another process created first."""
     with files.replacing(path, keep=True) as new:
         _make(layout, new)
 
 
 def _make(layout: Layout, path: Path) -> None:
-    """A store without results."""
+    """Writes a store without results."""
     import xarray
     import zarr
 
     empty = xarray.Dataset(coords=layout.coordinates, attrs=layout.attributes)
-    # Settings of zarr are those of the whole process: another thread would end them amid this.
+    # zarr's settings are global to the process: another thread would reset them in the middle of this.
     with SETTINGS, zarr.config.set({"array.write_empty_chunks": True}):
         encoding = {name: checksums.codecs() for name in layout.coordinates}
         empty.to_zarr(path, mode="w-", zarr_format=3, consolidated=False, encoding=encoding)
@@ -58,12 +58,12 @@ def _make(layout: Layout, path: Path) -> None:
                 dtype=kind,
                 fill_value=0 if name == DONE else fill_value(kind),
                 dimension_names=dims,
-                # One folder for each variable, whatever the number of chunks.
+                # One folder for each variable, however many chunks it has.
                 chunk_key_encoding={"name": "default", "separator": "."},
                 **checksums.codecs(),
             )
             array.attrs.update(attributes)
-        # All marks are there from the start, so that one that is missing is seen.
+        # All marks are written from the start, so that a missing one is detected.
         group[DONE][...] = 0  # type: ignore[index]
     checksums.seal(path, without=(*layout.variables, DONE))
     for name, content in _to_copy(path).items():
@@ -72,7 +72,7 @@ def _make(layout: Layout, path: Path) -> None:
 
 
 def _to_copy(path: Path) -> dict[str, bytes]:
-    """The files of a new store that are kept twice: its root, and the values of its coordinates."""
+    """The files of a new store that get a copy, with their bytes: its root and the values of its coordinates."""
     arrays = _arrays(json.loads((path / "zarr.json").read_bytes()))
     files = [path / "zarr.json", *_coordinate_files(path, arrays)]
     return {str(file.relative_to(path)): file.read_bytes() for file in files}
@@ -83,7 +83,7 @@ def _arrays(root: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _is_sweep(arrays: Mapping[str, Any]) -> bool:
-    """Whether a store was made by `create`, and not by saving a dataset that was read from one."""
+    """Whether `create` made a store, rather than a user who saved a dataset that was read from one."""
     return DONE in arrays and arrays[DONE]["chunk_key_encoding"]["configuration"]["separator"] == "."
 
 
@@ -98,7 +98,7 @@ def _coordinate_files(path: Path, arrays: Mapping[str, Any]) -> list[Path]:
 
 
 def _root(path: Path) -> dict[str, Any] | None:
-    """The sealed metadata of a sweep's store, from their copy where they are damaged; none if there are none."""
+    """The sealed metadata of a sweep's store, from the copy if the original is damaged; None if both are."""
     for file in (path / "zarr.json", path / COPIES / "zarr.json"):
         content = checksums.content_of(file)
         if content is not None and checksums.is_sealed(content):
@@ -108,7 +108,7 @@ def _root(path: Path) -> dict[str, Any] | None:
 
 
 def layout_of(path: Path) -> Layout:
-    """The layout of a store that is there, and sound but for its chunks."""
+    """The layout of an existing store; its metadata and coordinates must be sound, see `repair`."""
     import zarr
 
     root = json.loads((path / "zarr.json").read_bytes())
@@ -117,7 +117,7 @@ def layout_of(path: Path) -> Layout:
     coordinates, variables = {}, {}
     for name, array in arrays.items():
         dims = tuple(array["dimension_names"])
-        # What xarray writes for itself, it writes again.
+        # xarray writes `_FillValue` itself.
         attributes = {key: value for key, value in array["attributes"].items() if key != "_FillValue"}
         if _is_result(arrays, name):
             variables[name] = (dims, np.dtype(array["data_type"]), attributes)
@@ -141,10 +141,10 @@ def layout_of(path: Path) -> Layout:
 
 
 def manifest_at(path: Path) -> dict[str, Any]:
-    """What the results of a sweep's store are of.
+    """The manifest of a sweep's store: what its results were computed from.
 
     Raises:
-        ValueError: `path` is something else, or so damaged that it cannot be told.
+        ValueError: `path` is not a sweep's store, or is too damaged to tell.
     """
     root = _root(path)
     try:
@@ -153,20 +153,23 @@ def manifest_at(path: Path) -> dict[str, Any]:
         found = None
     if not isinstance(found, dict):
         raise ValueError(
-            f"{path}: there is something here that is not a sweep, or was written before d2djax 0.2, or is damaged "
-            "in zarr.json and its copy; choose another folder"
+            f"{path}: this is not a sweep, or was written before d2djax 0.2, or is damaged in zarr.json and its "
+            "copy; choose another folder"
         )
     return found
 
 
 def repair(path: Path) -> list[str]:
-    """Writes damaged metadata and coordinates of a sweep's store again, from their copies.
+    """Restores damaged metadata and coordinates of a sweep's store from their copies.
+
+    Args:
+        path: the store; see `manifest_at`.
 
     Returns:
-        What was wrong, one line for each file.
+        One line for each restored file.
 
     Raises:
-        ValueError: a file and its copy are damaged.
+        ValueError: both a file and its copy are damaged.
     """
     root = _root(path)
     assert root is not None
@@ -184,11 +187,11 @@ def repair(path: Path) -> list[str]:
             and (is_root or expected in (None, checksums.end_of(content)))
         ]
         if not good:
-            raise ValueError(f"{checksums.fault(path / name)}, and so is its copy; choose another folder")
+            raise ValueError(f"{checksums.fault(path / name)}, as is its copy; choose another folder")
         wanted |= {path / name: good[0], path / COPIES / name: good[0]}
     wanted |= checksums.metadata_files(path, wanted[path / "zarr.json"])[1]
     damaged = {file: content for file, content in wanted.items() if checksums.content_of(file) != content}
-    lines = [f"{checksums.fault(file)}; written again" for file in damaged]
+    lines = [f"{checksums.fault(file)}; restored from its copy" for file in damaged]
     for file, content in damaged.items():
         files.write_bytes(file, content)
     return lines
@@ -196,7 +199,7 @@ def repair(path: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class Store:
-    """A sweep's store that is there.
+    """A sweep's store on disk.
 
     Attributes:
         path: its folder.
@@ -223,13 +226,13 @@ class Store:
         return ThreadPoolExecutor(checksums.THREADS)
 
     def file(self, name: str, region: Region) -> Path:
-        """The file of a chunk of a variable."""
+        """The file that holds a chunk of a variable; see `Layout.regions`."""
         place = [part.start // step for part, step in zip(region, self.layout.chunk, strict=True)]
         rest = len(self._metadata[name]["shape"]) - len(place)
         return checksums.chunk_file(self.path, name, self._metadata[name], [*place, *[0] * rest])
 
     def marks(self, region: Region) -> np.ndarray:
-        """1 for each run of a chunk that is done; 0 for all if the marks are damaged."""
+        """int8 in the shape of the region: 1 for each finished run; all 0 if the marks are damaged."""
         found = self._sound_marks(region)
         return np.zeros(tuple(part.stop - part.start for part in region), np.int8) if found is None else found
 
@@ -238,20 +241,20 @@ class Store:
             return None
         try:
             return self.read(DONE, region)
-        except ValueError:  # A sound file of something else, which has another size.
+        except ValueError:  # The file of another chunk, whose size differs, passes its own checksum.
             return None
 
     def read(self, name: str, region: Region) -> np.ndarray:
-        """Values of a variable at some places."""
+        """Values of a variable in a region: its shape, then the dimensions within a run."""
         return np.asarray(self._zarr[name][region])
 
     def _sync(self, chunks: list[Path]) -> None:
-        """Waits until chunks are on the disk: all at once, since each of them waits for the disk."""
-        # Of their folders the names alone: other processes are writing the other files there.
+        """Flushes chunks to disk, in parallel because each flush waits for the disk."""
+        # Only the entries of their folders: other processes are writing the other files there.
         list(self._pool.map(files.sync_one, [*chunks, *(file.parent for file in chunks)]))
 
     def faults(self, region: Region) -> list[Path]:
-        """Files of a chunk that are damaged, or missing although a run of it is done."""
+        """Files of a chunk that are damaged, or missing although at least one of its runs is finished."""
         marks = self.file(DONE, region)
         done = self._sound_marks(region)
         if done is None:
@@ -270,34 +273,35 @@ class Store:
         return _sums_file(self.path, self.file(DONE, region))
 
     def _note_sums(self, region: Region, done: np.ndarray, names: Iterable[str]) -> None:
-        """Keeps the checksums of some files of a chunk, and which runs may be marked."""
+        """Stores the checksums of some files of a chunk, and which runs may be marked as finished."""
         file = self._sums_file(region)
         sums = {name: checksums.end_of(self.file(name, region).read_bytes()) for name in names}
         content = json.dumps({"of": file.name, "sums": sums, "done": done.astype(int).ravel().tolist()}).encode()
         files.write_bytes(file, checksums.with_sum(content))
 
     def unmark(self, region: Region) -> None:
-        """Lets the runs of a chunk count as not done."""
+        """Marks all runs of a chunk as unfinished."""
         self._zarr[DONE][region] = 0
         files.sync(self.file(DONE, region))
 
     def write(
         self, region: Region, runs: np.ndarray, values: Mapping[str, np.ndarray], own: Mapping[str, np.ndarray] = {}
     ) -> None:
-        """Writes results of some runs of a chunk, and marks them as done when all of it is on the disk.
+        """Writes results of some runs of a chunk; marks them as finished once everything is on disk.
 
         Args:
             region: the chunk.
-            runs: bool in the shape of the region, the runs that are written; those that are done stay.
-            values: of each variable, the first axis over these runs.
-            own: values of the dimensions within a run that the variables have, where the store has more.
+            runs: bool in the shape of the region, the runs to write; the results of other finished runs stay.
+            values: results of each variable, by name; the first axis runs over these runs in C order.
+            own: coordinate values of the dimensions within a run, by name, for those of which `values` has only a
+                part of the store's.
 
         Raises:
-            OSError: the disk is full or gone; the runs count as not computed.
+            OSError: the disk is full or unavailable; the runs stay unfinished.
         """
         done = self.marks(region) == 1
         if (done & ~runs).any():
-            # What is done stays good if this process is stopped when some files are new and some are not.
+            # Finished runs stay valid if this process is interrupted when only some files are new.
             self._note_sums(region, done, ())
         within = self.layout.within()
         place = {dim: places(own.get(dim, all_).tolist(), all_.tolist()) for dim, all_ in within.items()}
@@ -314,20 +318,20 @@ class Store:
             self._zarr[name][region] = whole
         self._sync([self.file(name, region) for name in values])
         self._note_sums(region, done | runs, values)
-        # The marks last, so that what is marked is there even if the power fails.
+        # The marks come last, so that marked results are on disk even after a power failure.
         self._zarr[DONE][region] = (done | runs).astype(np.int8)
         files.sync(self.file(DONE, region))
 
 
 @dataclass(frozen=True)
 class Sums:
-    """What is known of the files of a chunk: the checksum of each variable's, and which runs are finished."""
+    """What is recorded of a chunk's files: the checksum of each variable's file, and which runs may be marked."""
 
     sums: dict[str, str]
     done: np.ndarray
 
     def allow(self, marks: np.ndarray) -> bool:
-        """Whether marks may be these; a process that was stopped has not set all of them yet."""
+        """Whether marks agree with the record; after an interruption, some may not be set yet."""
         found = marks.ravel()
         return found.size == self.done.size and bool(((found == 0) | (found == self.done)).all())
 
@@ -337,7 +341,7 @@ def _sums_file(path: Path, marks: Path) -> Path:
 
 
 def _sums(file: Path) -> Sums | None:
-    """What is known of the files of a chunk; none if its file is missing or damaged."""
+    """Reads what is recorded of a chunk's files; None if the record is missing or damaged."""
     try:
         content = file.read_bytes()
         if not checksums.is_sound_content(content):
@@ -351,22 +355,22 @@ def _sums(file: Path) -> Sums | None:
 
 
 def holds(there: Layout, wanted: Layout) -> bool:
-    """Whether a layout has a place for each run of another, and for all that belongs to a run."""
+    """Whether a layout contains each run of another, and all coordinate values within a run."""
     dims = [*there.dims, *wanted.within()]
     return all((places(labels(wanted.coordinates, dim), labels(there.coordinates, dim)) >= 0).all() for dim in dims)
 
 
 def grow(store: Store, layout: Layout) -> None:
-    """Lays a store out anew for more runs, with all that are done.
+    """Replaces a store by a larger one that takes over all finished runs.
 
-    The old store stands until the new one is complete; `recover` ends what is stopped in between.
+    The old store is kept until the new one is complete; `recover` finishes an interrupted replacement.
 
     Args:
-        store: the old store; nobody else works on it, and nothing in it is damaged.
-        layout: see `layout.merged`.
+        store: the old store; no other process may work on it, and all its files must be sound.
+        layout: the larger layout; see `layout.merged`.
 
     Raises:
-        OSError: the disk is full or gone; the old store stands.
+        OSError: the disk is full or unavailable; the old store is unchanged.
     """
     grown = _beside(store.path, "grown")
     with files.replacing(grown) as folder:
@@ -380,7 +384,7 @@ def grow(store: Store, layout: Layout) -> None:
 
 
 def _take_over(old: Store, new: Store, region: Region) -> None:
-    """Copies what is done of a chunk; places of the old store are the first ones of the new store."""
+    """Copies the finished runs of a chunk; positions of the old store come first in the new store."""
     lengths = old.layout.dims.values()
     part = tuple(slice(one.start, min(one.stop, length)) for one, length in zip(region, lengths, strict=True))
     if any(one.start >= one.stop for one in part):
@@ -400,7 +404,7 @@ def _take_over(old: Store, new: Store, region: Region) -> None:
 
 
 def _link(old: Path, new: Path) -> None:
-    """A second name for a file, which nobody writes into; a copy where the file system has no links."""
+    """Links a file, which is never modified in place; copies it if the file system has no hard links."""
     new.unlink(missing_ok=True)
     try:
         os.link(old, new)
@@ -413,7 +417,7 @@ def _beside(path: Path, what: str) -> Path:
 
 
 def recover(path: Path) -> None:
-    """Ends what a process began that was stopped while it put a grown store in the place of the old one."""
+    """Finishes a `grow` that was interrupted; see there. No other process may work on the store."""
     grown, before = _beside(path, "grown"), _beside(path, "before")
     if not path.exists() and grown.exists():
         os.rename(grown, path)
@@ -430,7 +434,7 @@ def recover(path: Path) -> None:
 
 
 def _is_own(name: Path, arrays: list[str]) -> bool:
-    """Whether a file in a store was written by zarr or by this module."""
+    """Whether zarr or this module wrote a file in a store, judging by its relative path."""
     text = name.as_posix()
     first, _, rest = text.partition("/")
     partial = r"(\.[0-9a-f]{32}\.partial)?"
@@ -442,10 +446,10 @@ def _is_own(name: Path, arrays: list[str]) -> bool:
 
 
 def clean(path: Path) -> None:
-    """Removes what d2djax left that was stopped while it wrote; for a store that no other process works on."""
+    """Removes partial files of interrupted writes; no other process may work on the store."""
     for one in path.parent.iterdir():
         is_own = re.fullmatch(rf"{re.escape(path.name)}(\.d2djax-grown)?\.[a-z0-9_]{{8}}\.partial", one.name)
-        # With anything else in it, it is somebody else's, or the last version of something.
+        # With any other entry, the folder is not ours or holds the last version of something.
         if is_own and one.is_dir() and {entry.name for entry in one.iterdir()} <= {"new"}:
             shutil.rmtree(one)
     names = [file.parent.name for file in path.glob("*/zarr.json")]
@@ -461,10 +465,13 @@ def clean(path: Path) -> None:
 
 
 def check(path: Path) -> bool:
-    """Checks all files of a store of results, of a sweep as far as its runs are done.
+    """Checks all files of a store; of a sweep, the files of finished runs.
+
+    Args:
+        path: a store of `run`, `sweep` or `search`.
 
     Returns:
-        False for a store of before there were checksums, of which all that can be seen is whether it can be read.
+        False for a store written before d2djax had checksums: it can be read, but damage may go unnoticed.
 
     Raises:
         ValueError: a file is missing or damaged; one line names it.
@@ -485,9 +492,9 @@ def check(path: Path) -> bool:
     if _is_sweep(arrays) and not bad:
         bad = _faults_of_done_runs(path, arrays)
     if bad:
-        again = "the same sweep" if _is_sweep(arrays) else "the same command, which makes all results anew,"
+        again = "rerun the sweep to" if _is_sweep(arrays) else "rerun the command, which recomputes all results, to"
         more = f" (and {len(bad) - 1} more files)" if len(bad) > 1 else ""
-        raise ValueError(f"{checksums.fault(bad[0])}{more}; {again} mends it")
+        raise ValueError(f"{checksums.fault(bad[0])}{more}; {again} repair it")
     return True
 
 
@@ -500,7 +507,7 @@ def _chunks(path: Path, arrays: Mapping[str, Any], names: list[str]) -> list[Pat
 
 
 def _faults_of_done_runs(path: Path, arrays: Mapping[str, Any]) -> list[Path]:
-    """Files of a sweep's chunks with finished runs that are damaged; another process may be writing there."""
+    """Damaged files of a sweep's chunks with finished runs; another process may be writing meanwhile."""
     import zarr
 
     array, names = zarr.open_array(path / DONE, mode="r"), [name for name in arrays if _is_result(arrays, name)]
@@ -509,7 +516,7 @@ def _faults_of_done_runs(path: Path, arrays: Mapping[str, Any]) -> list[Path]:
         file = checksums.chunk_file(path, DONE, arrays[DONE], place)
         try:
             marks = np.asarray(array.get_block_selection(place))
-        except ValueError:  # A sound file of something else, which has another size.
+        except ValueError:  # The file of another chunk, whose size differs, passes its own checksum.
             bad.append(file)
             continue
         if not marks.any():
@@ -521,18 +528,18 @@ def _faults_of_done_runs(path: Path, arrays: Mapping[str, Any]) -> list[Path]:
             bad.append(file)
         for name in names:
             chunk = [*place, *[0] * (len(arrays[name]["shape"]) - outer)]
-            # A chunk that is to get more runs may just be written, and has other sums until they are marked.
+            # Another process may be adding runs to this chunk; its checksums differ until they are marked.
             expected = found.sums.get(name) if found and marks.all() else None
             sums[checksums.chunk_file(path, name, arrays[name], chunk)] = expected
     return bad + checksums.unsound(sums)
 
 
 def _check_older(path: Path) -> None:
-    """Reads a store of before there were checksums."""
+    """Reads everything in a store written before d2djax had checksums."""
     import zarr
 
     try:
         for _, array in zarr.open_group(path, mode="r", use_consolidated=False).arrays():
             array[...]
-    except Exception as error:  # Of any library on the way.
+    except Exception as error:  # Raised by any library involved.
         raise ValueError(f"{path}: damaged ({str(error).partition(chr(10))[0]})") from error
