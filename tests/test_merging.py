@@ -177,3 +177,15 @@ def test_a_merged_result_is_saved_and_merged_again(tmp_path):
     again = merge([read, part(GAMMAS, [3])])
     assert about(again)["seeds"] == [0, 1, 2, 3]
     assert [one["seeds"] for one in about(again)["parts"]] == [[0], [1, 2], [3]]
+
+
+def test_an_axis_that_was_dropped_is_missed_unless_it_has_one_value():
+    found = part(GAMMAS, range(4))
+    left, right = found.isel(gamma=0, run=[0, 1], drop=True), found.isel(gamma=2, run=[2, 3], drop=True)
+    for parts in ([left, right], [found.mean("gamma", keep_attrs=True), left]):
+        with pytest.raises(ValueError, match="part 1: gamma is gone; select points without drop=True"):
+            merge(parts)
+    same(
+        merge([part({"gamma": [1.0]}, [0]).isel(gamma=0, drop=True), part({"gamma": [0.5]}, [0])]),
+        merge([part({"gamma": [1.0]}, [0]), part({"gamma": [0.5]}, [0])]),
+    )

@@ -477,7 +477,7 @@ def test_tables_and_pictures_of_a_run_do_not_wait_for_scipy_stats(found, tmp_pat
 
 
 def test_saved_figures_without_rl(without_rl, tmp_path):
-    assert plots.save_figures(without_rl, tmp_path) == [tmp_path / "accuracy.png"]
+    assert plots.save_figures(without_rl, str(tmp_path)) == [tmp_path / "accuracy.png"]
     assert (tmp_path / "accuracy.png").stat().st_size > 1000
 
 

@@ -182,6 +182,41 @@ def test_selections_of_a_policy_or_a_seed():
         tables.cost_table(found.sel(policy=["rl"]))
 
 
+def test_one_place_along_a_dimension_may_be_selected():
+    found = results(ONE).assign_coords(state=range(2), device=range(DEVICES), **{"class": list("abc")})
+    one = summary.summary(found.isel(round=1, state=0, device=2))
+    for name in ("final_accuracy", "mean_accuracy", "reference_reward"):
+        expected = found.isel(round=[1], state=[0], device=[2])
+        np.testing.assert_array_equal(one[name], summary.summary(expected)[name])
+    assert (summary.summary(found.sel({"class": "b"}))["classes"] == 1).all()
+    with pytest.raises(ValueError, match="results must say their round: select it without drop=True"):
+        summary.summary(found.isel(round=1, drop=True))
+
+
+def test_what_is_no_longer_known_of_results_is_said_in_a_line():
+    swept = results([ONE, ONE], {"num_steps": [20, 40]})
+    about = json.loads(swept.attrs["manifest"]) | {"axes": {"num_steps": [20, 40]}}
+    del about["config"]["num_steps"]
+    swept = swept.assign_attrs(manifest=json.dumps(about))
+    tables.cost_table(swept.isel(num_steps=1))
+    with pytest.raises(ValueError, match="results must say their num_steps: select points without drop=True"):
+        tables.cost_table(swept.isel(num_steps=1, drop=True))
+    with pytest.raises(ValueError, match=r"results must have their manifest: .* keep_attrs=True"):
+        tables.cost_table(swept.drop_attrs(deep=False).drop_vars("num_steps"))
+    with pytest.raises(ValueError, match="reference must be among rl; got 'none'"):
+        statistics.paired_differences(statistics.mean_accuracy(swept.sel(policy="rl")))
+
+
+@pytest.mark.parametrize("mark", ["status", "done"])
+def test_means_over_runs_are_no_results(mark):
+    swept = results([ONE, ONE], SWEPT)
+    whole = np.array([[0, 1], [1, 0]])[:, [0, 1, 1]]
+    swept = swept.assign({mark: (("gamma", "run"), whole) if mark == "done" else swept[mark] + whole[..., None]})
+    assert summary.summary(swept)["final_accuracy_seeds"].values.min() < 3
+    with pytest.raises(ValueError, match=f"results must be of single runs, but {mark} is a mean"):
+        summary.summary(swept.mean("gamma", keep_attrs=True))
+
+
 def test_runs_that_are_not_done_do_not_count():
     found = results(ONE).assign(done=("run", np.array([1, 0, 1], np.int8)))
     shown = by_policy(tables.summary_table(found))["rl"]

@@ -46,7 +46,7 @@ def merge(parts: Sequence[xarray.Dataset], names: Sequence[str] = ()) -> xarray.
         bare = [dim for dim in bare if dim != "point"]
         if bare:
             raise ValueError(f"{name}: the dimension {bare[0]} has no coordinate to tell its places apart")
-    about = [_about(part) for part in parts]
+    about = [_about(part, name) for part, name in zip(parts, names, strict=True)]
     fresh = _fresh_axes(parts, about)
     expanded = [_expanded(part, one, fresh) for part, one in zip(parts, about, strict=True)]
     _check_same(expanded, about, names, fresh)
@@ -58,10 +58,21 @@ def merge(parts: Sequence[xarray.Dataset], names: Sequence[str] = ()) -> xarray.
     return found.assign_attrs(title=title, manifest=json.dumps(manifest, sort_keys=True))
 
 
-def _about(part: xarray.Dataset) -> dict[str, Any]:
-    """The manifest of a part; a value at which an axis was selected counts as a setting."""
+def _about(part: xarray.Dataset, label: str) -> dict[str, Any]:
+    """The manifest of a part; a value at which an axis was selected counts as a setting.
+
+    Raises:
+        ValueError: an axis is gone, so that nobody knows what the numbers are of.
+    """
     found = json.loads(part.attrs["manifest"])
-    selected = {name: part[name].item() for name in found.get("axes", {}) if name in part and part[name].ndim == 0}
+    axes = found.get("axes", {})
+    gone = [name for name, values in axes.items() if name not in part.coords and len(values) > 1]
+    if gone:
+        raise ValueError(
+            f"{label}: {gone[0]} is gone; select points without drop=True, and merge before taking means"
+        )
+    selected = {name: part[name].item() for name in axes if name in part.coords and part[name].ndim == 0}
+    selected |= {name: values[0] for name, values in axes.items() if name not in part.coords}
     return found | {"config": found.get("config", {}) | selected}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -323,7 +324,7 @@ def map_of(results: xarray.Dataset, policy: str | None = None, run: int = 0) -> 
 PICTURES = tuple(f"{name}.{kind}" for name in ("accuracy", "graph", "reward") for kind in ("png", "csv"))
 
 
-def save_figures(results: xarray.Dataset, folder: Path) -> list[Path]:
+def save_figures(results: xarray.Dataset, folder: str | os.PathLike[str]) -> list[Path]:
     """Saves as PNG the figures that a run has data for, and beside each the numbers that it shows as CSV.
 
     Args:
@@ -333,6 +334,7 @@ def save_figures(results: xarray.Dataset, folder: Path) -> list[Path]:
     Returns:
         Paths of `accuracy.png` and, where a policy learns, `graph.png` and `reward.png`.
     """
+    folder = files.expand(folder, "folder")
     figures = {"accuracy": accuracy_curves(results)}
     if learning(results):
         figures |= {"graph": graph(results), "reward": reward_curve(results)}

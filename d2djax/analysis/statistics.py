@@ -7,7 +7,7 @@ enter (see `results.counted`); all else is NaN, and means say of how many seeds 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -207,7 +207,28 @@ def in_training(values: Curves) -> Curves:
     Returns:
         The same without that round.
     """
+    values = along(values, "round")
     return values.sel(round=values["round"] > 0)
+
+
+def along(values: Curves, dim: str) -> Curves:
+    """Values with a dimension within a run, also where one place along it was selected.
+
+    Args:
+        values: an array, or a dataset all of whose arrays have had the dimension.
+        dim: name of the dimension.
+
+    Returns:
+        The same, with the dimension.
+
+    Raises:
+        ValueError: the dimension is gone without a word of which place it was.
+    """
+    if dim in values.dims:
+        return values
+    if dim not in values.coords:
+        raise ValueError(f"results must say their {dim}: select it without drop=True, and take means afterwards")
+    return values.expand_dims(dim)
 
 
 def mean_accuracy(results: xarray.Dataset) -> xarray.DataArray:
@@ -233,7 +254,7 @@ def final_accuracy(results: xarray.Dataset) -> xarray.DataArray:
     Returns:
         (run, policy) float in [0, 1]; NaN for runs that are not done or diverged.
     """
-    curves = counted(results, "accuracy").transpose(..., "round")
+    curves = along(counted(results, "accuracy"), "round").transpose(..., "round")
     return curves.isel(round=-1, drop=True).copy(data=last_number(curves.values))
 
 
@@ -246,7 +267,7 @@ def classes_held(results: xarray.Dataset) -> xarray.DataArray:
     Returns:
         (run, policy) float, 0 to L.
     """
-    counts = counted(results, "counts")
+    counts = along(along(counted(results, "counts"), "class"), "device")
     return (counts > 0).sum("class").where(counts.notnull().any("class")).mean("device")
 
 
@@ -263,8 +284,8 @@ def paired_differences(values: xarray.DataArray, reference: str = "none") -> xar
     Raises:
         ValueError: the reference was not run.
     """
-    policies = list(values["policy"].values)
-    if reference not in policies:
+    policies = values["policy"].values.reshape(-1).tolist()
+    if reference not in policies or "policy" not in values.dims:
         raise ValueError(f"reference must be among {', '.join(policies)}; got {reference!r}")
     difference = values - values.sel(policy=reference, drop=True)
     return difference.drop_sel(policy=reference)
@@ -279,12 +300,38 @@ def setting(results: xarray.Dataset, name: str) -> xarray.DataArray:
 
     Returns:
         The value, or one for each point.
+
+    Raises:
+        ValueError: the results do not say it any more, as of an axis that was dropped.
     """
     import xarray
 
     if name in results.coords:
         return results.coords[name]
-    return xarray.DataArray(json.loads(results.attrs["manifest"])["config"][name])
+    found = about(results)
+    values = [found["config"][name]] if name in found.get("config", {}) else found.get("axes", {}).get(name, [])
+    if len({*values}) != 1:
+        raise ValueError(
+            f"results must say their {name}: select points without drop=True, and take means over them afterwards"
+        )
+    return xarray.DataArray(values[0])
+
+
+def about(results: xarray.Dataset) -> dict[str, Any]:
+    """The manifest of results.
+
+    Args:
+        results: of `run` or `sweep`, or a selection of them.
+
+    Returns:
+        What is in it, by name.
+
+    Raises:
+        ValueError: it is gone, as are attributes in what xarray computes from results.
+    """
+    if "manifest" not in results.attrs:
+        raise ValueError("results must have their manifest: where xarray drops attributes, give keep_attrs=True")
+    return json.loads(results.attrs["manifest"])
 
 
 def data_of(results: xarray.Dataset) -> str:
@@ -296,7 +343,7 @@ def data_of(results: xarray.Dataset) -> str:
     Returns:
         The name, such as `fashion_mnist`.
     """
-    return str(json.loads(results.attrs["manifest"])["data"]["name"])
+    return str(about(results)["data"]["name"])
 
 
 def aggregations_after(results: xarray.Dataset, steps: float | xarray.DataArray) -> xarray.DataArray:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from d2djax.analysis.statistics import (
+    along,
     axes_of,
     classes_held,
     cost_to_end_of_none,
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def _of_graphs(name: str) -> Callable[[xarray.Dataset], xarray.DataArray]:
-    return lambda results: counted(results, f"graph_{name}").mean("state")
+    return lambda results: along(counted(results, f"graph_{name}"), "state").mean("state")
 
 
 def _as_stored(name: str) -> Callable[[xarray.Dataset], xarray.DataArray]:

@@ -241,7 +241,13 @@ def counted(dataset: xarray.Dataset, name: str) -> xarray.DataArray:
 
     Returns:
         Float, with the dimensions of the variable; no infinity.
+
+    Raises:
+        ValueError: the results are means over runs, of which nobody knows any more which ones count.
     """
+    for mark in {"status", "done"} & set(dataset):
+        if dataset[mark].dtype.kind == "f" and (np.mod(dataset[mark].values, 1) > 0).any():
+            raise ValueError(f"results must be of single runs, but {mark} is a mean: take means afterwards")
     values, kind = dataset[name], kind_of(name)
     is_number = np.isfinite(values) if values.dtype.kind == "f" else values != -1
     if "done" in dataset:
