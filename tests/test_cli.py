@@ -806,7 +806,7 @@ def test_a_disk_that_is_full_in_the_end_loses_nothing(toy, capsys, monkeypatch, 
     last = err.splitlines()[-1]
     assert last.startswith(f"d2djax: --out {out}: ") and "No space left on device" in last
     place = out if fails == "pictures" else next((tmp_path / "spare").iterdir())
-    assert last.endswith(f"the results are saved in {place}")
+    assert last.endswith(f"the results were saved in {place}")
     xarray.testing.assert_identical(results.read(place / "results.zarr").load(), found)
     assert (place / "config.toml").exists()
     assert (place / "accuracy.png").exists() == (fails == "always")

@@ -81,7 +81,7 @@ def test_variables_that_are_misspelt_are_named(monkeypatch):
     monkeypatch.setenv("D2DJAX_DATA", "/data")
     assert not [line for line in terminal.unknown_variables() if "D2DJAX_DATA has" in line]
     monkeypatch.setenv("D2DJAX_DATAS", "/data")
-    assert "D2DJAX_DATAS has no meaning; did you mean D2DJAX_DATA?" in terminal.unknown_variables()
+    assert "D2DJAX_DATAS is unknown and ignored; did you mean D2DJAX_DATA?" in terminal.unknown_variables()
 
 
 def test_all_variables_are_known():

@@ -588,7 +588,7 @@ def test_a_file_and_a_recipe_with_a_network_are_two(city, tmp_path):
         "import d2djax\nrecipe = d2djax.Recipe(network=d2djax.make_network)\n"
     )
     command = arguments.Run(recipe=str(tmp_path / "two_networks.py"), network=str(city))
-    refused("the recipe has a network of its own; give one of them", lambda: arguments.recipe_of(command))
+    refused("the recipe already has a network; give only one of them", lambda: arguments.recipe_of(command))
 
 
 def test_manifests_name_the_file_or_are_refused(tmp_path):

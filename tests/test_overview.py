@@ -128,9 +128,9 @@ def test_command_refuses_what_it_would_lose_or_mix(folder, capsys, tmp_path):
     one, other = folder("a", swept([0])), folder("b", swept([1], config={"num_devices": 9}, axis="tau"))
     table = tmp_path / "x.csv"
     table.write_text("mine")
-    assert "a file is here; --overwrite replaces it" in refused(capsys, "results", one, "--csv", table)
-    assert "do not replace one of their parts" in refused(capsys, "results", one, other, "--out", other)
-    assert "the results of a sweep are here; --overwrite" in refused(
+    assert "the file exists; --overwrite replaces it" in refused(capsys, "results", one, "--csv", table)
+    assert "cannot replace one of their sources" in refused(capsys, "results", one, other, "--out", other)
+    assert "the folder holds the results of a sweep; --overwrite" in refused(
         capsys, "results", one, "--out", folder("c", swept([2]))
     )
     assert f"{other} cannot be merged with {one}: " in refused(capsys, "results", one, other)
@@ -183,7 +183,7 @@ def test_trials_of_a_search_are_shown_while_it_goes_on(searched, folder, capsys,
         ("", "", "0"),
     ]
     sweep = folder("s", swept())
-    assert "the trials of a search are no runs to merge with" in refused(capsys, "results", place, sweep)
+    assert "searches cannot be merged with runs or sweeps" in refused(capsys, "results", place, sweep)
 
 
 def test_a_search_of_the_first_release_is_neither_shown_nor_resumed(searched, capsys):
@@ -222,5 +222,5 @@ def test_several_searches_are_shown_in_turn_and_written_together(searched, capsy
         (places[0], "1", "0.625", "1"),
         (places[1], "0", "0.2", "1"),
     ]
-    message = "the trials of a search are not merged; --csv writes those of all"
+    message = "searches cannot be merged with each other; --csv writes the trials of all searches"
     assert message in refused(capsys, "results", *places, "--out", tmp_path / "out")

@@ -100,7 +100,7 @@ def test_a_folder_that_is_not_installed_has_no_version(capsys, monkeypatch):
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "version", missing)
-    assert printed(capsys, "--version") == "d2djax of a folder that is not installed\n"
+    assert printed(capsys, "--version") == "d2djax (not installed)\n"
     with pytest.raises(AttributeError, match="d2djax is not installed"):
         d2djax.__version__  # noqa: B018
 
@@ -144,7 +144,7 @@ def test_choices_are_named(capsys):
     assert "--scheme fedavg|fedprox|fedsgd" in text
     assert "Any of none, uniform, rl, nearest, best_response, pooled." in text
     text = " ".join(printed(capsys, "figure", "--help").split())
-    assert "usage: d2djax figure NAMES [OPTIONS]" in text and "2a to 2h, the paper's" in text and "[[" not in text
+    assert "usage: d2djax figure NAMES [OPTIONS]" in text and "2a to 2h of the paper" in text and "[[" not in text
     assert "fashion_mnist|cifar10" in printed(capsys, "download", "--help")
 
 
@@ -187,11 +187,11 @@ def test_none_in_every_spelling(file, none):
     [
         ("run --nmu-devices 3", "run has no option --nmu-devices; did you mean --num-devices?"),
         ("run --learningrate=.1", "run has no option --learningrate; did you mean --learning-rate?"),
-        ("run --axis gamma=1", "run has no option --axis; it is one of sweep, search"),
-        ("run --no-training", "run has no option --no-training; it is one of sweep"),
-        ("run --points 1", "run has no option --points; it is one of sweep"),
+        ("run --axis gamma=1", "run has no option --axis; it belongs to sweep, search"),
+        ("run --no-training", "run has no option --no-training; it belongs to sweep"),
+        ("run --points 1", "run has no option --points; it belongs to sweep"),
         ("info --config a.toml", "info has no option --config"),
-        ("run 5", "run takes no word without an option before it; got '5'"),
+        ("run 5", "run expects an option before each value; got '5'"),
         ("run --num-devices", "--num-devices: expected one argument"),
         ("run --num-devices many", "--num-devices must be a whole number; got 'many'"),
         ("run --num-devices 2.5", "--num-devices must be a whole number; got 2.5"),
@@ -202,7 +202,7 @@ def test_none_in_every_spelling(file, none):
         ("run --policies rl best", "--policies must be one of none, uniform, rl, nearest, best_response, pooled"),
         ("run --reference-weights 1 2", "--reference-weights: expected 4 arguments"),
         ("run --seeds 1,b", "--seeds must be a whole number; got 'b'"),
-        ("run --seeds 1,2 --first-seed 4", "--first-seed goes with a number of runs"),
+        ("run --seeds 1,2 --first-seed 4", "--first-seed needs a number of runs"),
         ("report", "the following arguments are required: PATH"),
         ("download mnist", "name must be one of fashion_mnist, cifar10; got 'mnist'"),
         ("train", "invalid choice: 'train'"),
@@ -255,14 +255,14 @@ def test_steps(text, expected):
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("gamma=0:1:0.3", "steps of 0.3 from 0 do not lead to 1, but to 0.9"),
-        ("gamma=0:1:0", "three numbers; got 0:1:0"),
+        ("gamma=0:1:0.3", "steps of 0.3 from 0 do not reach 1; they end at 0.9"),
+        ("gamma=0:1:0", "three numbers FIRST:LAST:STEP; got 0:1:0"),
         ("gamma=0:1:-0.1", "no steps of -0.1 lead from 0 to 1"),
-        ("gamma=0:1", "FIRST:LAST:STEP, three numbers; got 0:1"),
-        ("gamma=unifrm:0:1", "FIRST:LAST:STEP, three numbers; got unifrm:0:1"),
+        ("gamma=0:1", "three numbers FIRST:LAST:STEP; got 0:1"),
+        ("gamma=unifrm:0:1", "three numbers FIRST:LAST:STEP; got unifrm:0:1"),
         ("gamma=0:inf:1", "three numbers"),
         ("gamma=nan:1:1", "three numbers"),
-        ("gamma=0:1:1e-9", "more than 100,000 values"),
+        ("gamma=0:1:1e-9", "at most 100,000 values"),
         ("gamma=0:1e999999:1e-999999", "three numbers"),
         ("gamma=0:1:a", "three numbers"),
     ],
@@ -318,9 +318,9 @@ def test_the_command_line_wins(file):
     assert (command.config.rate, command.seeds, command.first_seed) == (4.0, 5, 8)
     # A list of seeds has no first one.
     assert parse("sweep", "--config", path, "--seeds", "1,2")[0].first_seed == 0
-    assert "the file, lists the seeds" in refused("run", "--config", file("seeds = [1, 2]"), "--first-seed", 3)
+    assert "the file lists every seed" in refused("run", "--config", file("seeds = [1, 2]"), "--first-seed", 3)
     points = file("points = [{gamma = 1}]")
-    assert "take them out" in refused("sweep", "--config", points, "--axis", "gamma=1")
+    assert "remove them from the file" in refused("sweep", "--config", points, "--axis", "gamma=1")
 
 
 def test_the_file_of_another_command_gives_its_settings(file):
@@ -328,11 +328,11 @@ def test_the_file_of_another_command_gives_its_settings(file):
     command, notes = parse("run", "--config", file(arguments.file_text(sweep)))
     assert command == options.Run(Config(rate=2.0))
     assert notes == [
-        "settings.toml is of sweep: its settings are taken, not its axis, random, draw_seed, seeds, first_seed, "
-        "training; it has no value for gamma"
+        "settings.toml was written by sweep: run takes its settings, not its axis, random, draw_seed, seeds, "
+        "first_seed, training; it has no value for gamma"
     ]
     command, notes = parse("search", "--config", file(arguments.file_text(options.Run(Config(rate=3.0), 7))))
-    assert command == options.Search(Config(rate=3.0)) and "is of run" in notes[0]
+    assert command == options.Search(Config(rate=3.0)) and "was written by run" in notes[0]
 
 
 def test_a_manifest_gives_the_run_again(file):
@@ -371,7 +371,7 @@ def test_a_byte_order_mark_and_both_ends_of_lines_are_fine(file):
     "content, message",
     [
         ("num_device = 5", "settings.toml: unknown setting num_device; did you mean num_devices?"),
-        ("axis = ['gamma=1']", "settings.toml: unknown setting axis (not of run)"),
+        ("axis = ['gamma=1']", "settings.toml: unknown setting axis (not an option of run)"),
         ('help = "x"', "settings.toml: unknown setting help"),
         ("version = 1", "settings.toml: unknown setting version"),
         ('"--seeds" = 1', "settings.toml: unknown setting --seeds; did you mean seeds?"),

@@ -89,7 +89,7 @@ def test_files_that_are_none_are_refused(tmp_path):
     with pytest.raises(ValueError, match="there is no such file"):
         load_recipe(str(tmp_path / "missing.py"))
     (tmp_path / "numpy.py").write_text(MINE)
-    with pytest.raises(ValueError, match="must have another name, as a module is called numpy already"):
+    with pytest.raises(ValueError, match="rename the file, because a module numpy already exists"):
         load_recipe(str(tmp_path / "numpy.py"))
 
 

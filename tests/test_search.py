@@ -428,7 +428,8 @@ def test_the_command_says_that_the_disk_is_full(tmp_path, monkeypatch, capsys):
         commands.main(f"search --axis gamma=uniform:0:1 --out {tmp_path}".split())
     assert caught.value.code == 2
     assert capsys.readouterr().err.splitlines()[-1] == (
-        f"d2djax: --out {tmp_path}: No space left on device; what is done stays, the same command goes on"
+        f"d2djax: --out {tmp_path}: No space left on device; "
+        "finished work is kept, and rerunning the command resumes it"
     )
 
 

@@ -141,7 +141,7 @@ def out_of_memory():
     "action, text",
     [
         (missing, "d2djax: /nowhere/at/all: No such file or directory\n"),
-        (out_of_memory, "d2djax: memory is exhausted; .*Unable to allocate.*\n"),
+        (out_of_memory, "d2djax: out of memory; .*Unable to allocate.*\n"),
     ],
 )
 def test_what_the_system_lacks_is_one_line(capsys, action, text):
@@ -244,4 +244,4 @@ def test_stopping_during_imports(delay):
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     # It may have been done before, or have been about to end, where Python has given the signal back.
-    assert (process.returncode, err) in ((0, ""), (130, "d2djax: stopped\n"), (-signal.SIGINT, ""))
+    assert (process.returncode, err) in ((0, ""), (130, "d2djax: interrupted\n"), (-signal.SIGINT, ""))

@@ -1,4 +1,4 @@
-"""What the options of a command mean: seeds, axes of a sweep, shards; and the file that repeats the command."""
+"""Interprets the options of a command (seeds, axes, shards) and writes the file that repeats the command."""
 
 from __future__ import annotations
 
@@ -19,15 +19,24 @@ if TYPE_CHECKING:
     from d2djax.recipe import Recipe
     from d2djax.running.axes import Range
 
-# Of one axis written as FIRST:LAST:STEP: more are a slip of the pen.
+# The limit for one axis written as FIRST:LAST:STEP; more values are probably a typing mistake.
 MOST_VALUES = 100_000
 
 
 def file_text(command: Run | Sweep | Search) -> str:
-    """The text of the file that repeats a command: its options before `out`, and settings that are on no axis."""
+    """Returns the TOML text that repeats a command.
+
+    It holds the options declared before `out` and the settings that are on no axis.
+
+    Args:
+        command: the parsed command.
+
+    Returns:
+        The content of `config.toml`; paths in it are absolute.
+    """
     own = [item.name for item in dataclasses.fields(command)]
     options = {name: getattr(command, name) for name in own[1 : own.index("out")]}
-    # From wherever it is repeated.
+    # Absolute paths work from any folder.
     if command.data:
         options["data"] = str(Path(command.data).expanduser().resolve())
     if command.recipe:
@@ -39,10 +48,10 @@ def file_text(command: Run | Sweep | Search) -> str:
 
 
 def seeds_of(command: Run | Sweep) -> Sequence[int]:
-    """The seeds of the runs of a command.
+    """Returns the seeds of the runs of a command.
 
     Raises:
-        ValueError: there are none, or a first one is given besides a list of them.
+        ValueError: there are no seeds, or `first_seed` is given together with a list of seeds.
     """
     from d2djax.running.runs import check_seeds
 
@@ -50,15 +59,15 @@ def seeds_of(command: Run | Sweep) -> Sequence[int]:
     if isinstance(command.seeds, int):
         return range(command.first_seed, command.first_seed + command.seeds)
     if command.first_seed:
-        raise ValueError("first_seed goes with a number of runs; seeds lists them all")
+        raise ValueError("first_seed needs a number of runs, but seeds already lists every seed")
     return command.seeds
 
 
 def data_of(command: Run | Sweep | Search) -> Dataset | None:
-    """The points that a command names, if it names a file of them.
+    """Reads the data file that a command names; none if it names no file.
 
     Raises:
-        ValueError: they cannot be read, or a data set is named besides.
+        ValueError: the file cannot be read, or the command names a data set as well.
     """
     if not command.data:
         return None
@@ -71,20 +80,23 @@ def data_of(command: Run | Sweep | Search) -> Dataset | None:
 
 
 def recipe_of(command: Run | Sweep | Search) -> Recipe | None:
-    """The recipe that a command names, whose file is run, with the network that it names; none if it names neither.
+    """Loads the recipe and the network that a command names, and executes the recipe's file.
+
+    Returns:
+        The recipe, which includes the network; none if the command names neither.
 
     Raises:
-        ValueError: one cannot be read, or these are two networks.
+        ValueError: a file cannot be read, or the recipe already has a network.
     """
     if isinstance(command, Run) and command.number and not command.recipe:
-        raise ValueError(f"--number {command.number[0]}: a number of code of your own needs --recipe")
+        raise ValueError(f"--number {command.number[0]}: --number needs --recipe, whose code has the number")
     if not command.recipe and not command.network:
         return None
     from d2djax.recipe import Recipe
     from d2djax.running import machine
     from d2djax.running.network_files import load_network
 
-    # Code that makes an array as it is read starts JAX, whose devices are then fixed.
+    # A recipe that creates an array on import starts JAX, after which the number of devices is fixed.
     machine.use_all_cores()
     recipe = recipe_files.load_recipe(command.recipe) if command.recipe else Recipe()
     if isinstance(command, Run):
@@ -92,19 +104,19 @@ def recipe_of(command: Run | Sweep | Search) -> Recipe | None:
     if not command.network:
         return recipe
     if recipe.network is not None:
-        raise ValueError(f"--network {command.network}: the recipe has a network of its own; give one of them")
+        raise ValueError(f"--network {command.network}: the recipe already has a network; give only one of them")
     return dataclasses.replace(recipe, network=load_network(command.network))
 
 
 def _with_numbers(recipe: Recipe, texts: Sequence[str]) -> Recipe:
-    """A recipe with the numbers that `--number ucb.width=1.5` gives."""
+    """Sets the numbers that options such as `--number ucb.width=1.5` give."""
     from d2djax.running.axes import recipe_at
 
     values: dict[str, Any] = {}
     for text in texts:
         name, is_there, value = text.partition("=")
         if not is_there or name.strip() in values:
-            raise ValueError(f"--number {text}: expected NAME=VALUE, such as ucb.width=1.5, once for each name")
+            raise ValueError(f"--number {text}: expected NAME=VALUE, such as ucb.width=1.5, and each name once")
         values[name.strip()] = _value(value.strip())
     return recipe_at(recipe, values) if values else recipe
 
@@ -114,7 +126,7 @@ def _numbered_in(recipe: Recipe | None) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    """A number, a text, or `none`."""
+    """Reads a number, `none`, or a string."""
     if text.lower() == "none":
         return None
     for kind in (int, float):
@@ -128,8 +140,15 @@ def _value(text: str) -> Any:
 def axis(text: str, recipe: Recipe | None = None) -> tuple[str, list[Any] | Range]:
     """Reads `gamma=0,0.5,1`, `gamma=0:1:0.1`, `gamma=uniform:0:1` or `alpha_outage=log:0.1:10`.
 
+    Args:
+        text: the value of one `--axis`.
+        recipe: names the numbers of the user's code that may be on an axis.
+
+    Returns:
+        The name of the setting, and its values or its range.
+
     Raises:
-        ValueError: it is none of these.
+        ValueError: the text has none of these forms, or the name is unknown.
     """
     from d2djax.running.axes import LogUniform, Uniform, check_name, check_ranges
 
@@ -147,7 +166,7 @@ def axis(text: str, recipe: Recipe | None = None) -> tuple[str, list[Any] | Rang
     if kind not in ranges:
         values = [one.strip() for one in given.split(",")]
         if not all(values):
-            raise ValueError(f"--axis {text}: there is no value between two commas, or before or after one")
+            raise ValueError(f"--axis {text}: a value is missing before or after a comma")
         return name, [value for one in values for value in _steps(text, one)]
     numbers = [_value(one) for one in limits]
     if len(numbers) != 2 or not all(isinstance(one, (int, float)) for one in numbers):
@@ -158,7 +177,7 @@ def axis(text: str, recipe: Recipe | None = None) -> tuple[str, list[Any] | Rang
 
 
 def _steps(text: str, given: str) -> list[Any]:
-    """The values of a piece of an axis: one, or `FIRST:LAST:STEP`, in which decimal fractions are exact."""
+    """Reads one value, or the values of `FIRST:LAST:STEP` with exact decimal arithmetic."""
     if ":" not in given:
         return [_value(given)]
     try:
@@ -167,14 +186,14 @@ def _steps(text: str, given: str) -> list[Any]:
         reached = first + int(count) * step
     except (ArithmeticError, ValueError):
         raise ValueError(
-            f"--axis {text[:80]}: expected values, or FIRST:LAST:STEP, three numbers; got {given[:40]}"
+            f"--axis {text[:80]}: expected values, or three numbers FIRST:LAST:STEP; got {given[:40]}"
         ) from None
     if count < 0:
         raise ValueError(f"--axis {text}: no steps of {step} lead from {first} to {last}")
     if count > MOST_VALUES:
-        raise ValueError(f"--axis {text}: these are more than {MOST_VALUES:,} values")
+        raise ValueError(f"--axis {text}: an axis may have at most {MOST_VALUES:,} values; got more")
     if reached != last:
-        raise ValueError(f"--axis {text}: steps of {step} from {first} do not lead to {last}, but to {reached}")
+        raise ValueError(f"--axis {text}: steps of {step} from {first} do not reach {last}; they end at {reached}")
     values = [first + number * step for number in range(int(count) + 1)]
     return [int(one) if one == int(one) else float(one) for one in values]
 
@@ -183,15 +202,19 @@ def _named(texts: Sequence[str], recipe: Recipe | None) -> dict[str, list[Any] |
     given = [axis(text, recipe) for text in texts]
     names = [name for name, _ in given]
     if len(set(names)) < len(names):
-        raise ValueError(f"--axis: every setting once; got {', '.join(names)}")
+        raise ValueError(f"--axis: give each setting once; got {', '.join(names)}")
     return dict(given)
 
 
 def ranges_of(texts: Sequence[str], recipe: Recipe | None = None) -> dict[str, Range]:
-    """The ranges of a search; listed values are a choice among them.
+    """Returns the ranges of a search by setting; listed values become a `Choice`.
+
+    Args:
+        texts: the values of all `--axis` options.
+        recipe: as in `axis`.
 
     Raises:
-        ValueError: an axis cannot be read or comes twice.
+        ValueError: an axis cannot be read, or a setting appears twice.
     """
     from d2djax.running.axes import Choice
 
@@ -207,14 +230,25 @@ def axes(
     points: Sequence[Mapping[str, Any]] = (),
     recipe: Recipe | None = None,
 ) -> Mapping[str, Sequence[Any]] | list[dict[str, Any]]:
-    """The points of a sweep: a grid of all values, `random` points, drawn from ranges and among values, or a list.
+    """Returns the points of a sweep: a grid, random points, or a list.
+
+    Args:
+        texts: the values of all `--axis` options.
+        random: number of points to draw from the axes; 0 selects the full grid.
+        draw_seed: seed of these draws.
+        points: the points themselves, which replace the axes.
+        recipe: as in `axis`.
+
+    Returns:
+        The values of each setting for a grid, otherwise a list of points.
 
     Raises:
-        ValueError: an axis cannot be read or comes twice, a range is given for a grid, or there are two of these.
+        ValueError: an axis cannot be read, a setting appears twice, a grid has a range, or points are combined
+            with axes.
     """
     if points:
         if texts or random:
-            raise ValueError("points: they stand in the place of axes and of random points; give one of them")
+            raise ValueError("points: listed points cannot be combined with --axis or --random; give one of them")
         return [{name: None if value == "none" else value for name, value in one.items()} for one in points]
     if random:
         if not texts:
@@ -230,10 +264,13 @@ def axes(
 
 
 def shard(text: str) -> tuple[int, int] | None:
-    """Reads `3/16`; empty: what Slurm gives its array jobs or its tasks, else none.
+    """Reads `3/16`; an empty text selects the shard that Slurm's array or task variables give, if any.
+
+    Returns:
+        The number of the shard, from 1, and the number of shards; none where the process computes everything.
 
     Raises:
-        ValueError: it is not a number from 1 to a count.
+        ValueError: the number is not from 1 to the count, or Slurm's array has gaps.
     """
     number, _, count = text.partition("/")
     if text:
@@ -244,10 +281,10 @@ def shard(text: str) -> tuple[int, int] | None:
     if slurm["ARRAY_TASK_COUNT"] > 1:
         step, count = max(1, slurm["ARRAY_TASK_STEP"]), slurm["ARRAY_TASK_COUNT"]
         first, last = slurm["ARRAY_TASK_MIN"], slurm["ARRAY_TASK_MAX"]
-        # A list such as 1,3,7 has no step: no task can tell its place.
+        # A list such as 1,3,7 has no regular step, so a task cannot compute its position.
         if last and (last - first) // step + 1 != count:
             raise ValueError(
-                f"the {count} tasks of Slurm's array are not every one from {first} to {last}; give --shard"
+                f"Slurm's array has gaps: {count} tasks from {first} to {last} without a fixed step; give --shard"
             )
         return (slurm["ARRAY_TASK_ID"] - first) // step + 1, count
     count = slurm["STEP_NUM_TASKS"] or slurm["NTASKS"]
@@ -255,19 +292,17 @@ def shard(text: str) -> tuple[int, int] | None:
 
 
 def _is_started_by_srun() -> bool:
-    """Only srun starts tasks: a batch script knows their number, too, and is task 0, but runs alone."""
+    """Tells a task started by srun from a batch script, which has the same variables but runs alone."""
     text = os.environ.get("SLURM_STEP_ID") or os.environ.get("SLURM_STEPID") or ""
     return text.isdecimal() and int(text) < FIRST_STEP_WITHOUT_SRUN
 
 
 def slurm_note() -> str | None:
-    """One line where Slurm gave several tasks, and this process is not one of them, else none."""
+    """Returns one line if Slurm allocated several tasks but srun did not start this process; otherwise none."""
     count = _from_slurm("NTASKS")
     if count < 2 or _is_started_by_srun() or _from_slurm("ARRAY_TASK_COUNT") > 1:
         return None
-    return (
-        f"Slurm gave this job {count} tasks, but srun did not start this process: it computes all parts by itself"
-    )
+    return f"Slurm gave this job {count} tasks, but srun did not start this process, so it computes every shard"
 
 
 def _from_slurm(name: str) -> int:
@@ -281,5 +316,5 @@ SLURM = (
     *("ARRAY_TASK_COUNT", "ARRAY_TASK_ID", "ARRAY_TASK_MIN", "ARRAY_TASK_MAX", "ARRAY_TASK_STEP"),
     *("NTASKS", "STEP_NUM_TASKS", "PROCID"),
 )
-# The largest numbers stand for batch scripts, interactive shells and the like.
+# Slurm reserves the largest step numbers for batch scripts, interactive shells and similar.
 FIRST_STEP_WITHOUT_SRUN = 2**32 - 100

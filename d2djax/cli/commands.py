@@ -22,11 +22,11 @@ from d2djax.cli.terminal import show
 from d2djax.settings import DatasetName
 from d2djax.storage import files
 
-# What imports JAX is imported by the commands that need it: help and a refused option do not wait for it.
+# Commands import JAX only when they need it, so that help and rejected options appear at once.
 
 
 def machine_line(about: dict[str, Any]) -> str:
-    """The machine in one line, for the start of a run, from `machine.describe()`."""
+    """Formats `machine.describe()` as the first line of a run."""
     names = about["devices"]
     kinds = ", ".join(f"{names.count(kind)} x {kind}" for kind in sorted(set(names)))
     return (
@@ -36,7 +36,7 @@ def machine_line(about: dict[str, Any]) -> str:
 
 
 def _start(require_gpu: bool) -> Console:
-    """Sets the machine up and says what it is, before any work; returns where messages go."""
+    """Sets up JAX, prints the machine before any work, and returns the console for messages."""
     from d2djax.running import machine
     from d2djax.running.progress import errors
 
@@ -57,18 +57,20 @@ def _start(require_gpu: bool) -> Console:
     return console
 
 
-# What `run` leaves besides its pictures.
+# The files that `run` writes besides its figures.
 RUN_FILES = (files.STORE, "config.toml", "manifest.json")
 
 
 @contextmanager
-def _going_on(out: Path) -> Iterator[None]:
-    """Errors of the system amid work that goes on where it was stopped."""
+def _resumable(out: Path) -> Iterator[None]:
+    """Turns operating system errors during resumable work into one line."""
     try:
         yield
     except OSError as error:
         why = files.reason(error)
-        raise ValueError(f"--out {out}: {why}; what is done stays, the same command goes on") from error
+        raise ValueError(
+            f"--out {out}: {why}; finished work is kept, and rerunning the command resumes it"
+        ) from error
 
 
 def run_command(command: Run) -> None:
@@ -82,10 +84,10 @@ def run_command(command: Run) -> None:
     out = files.check_folder(command.out, "--out")
     seeds = seeds_of(command)
     if not (command.data or command.recipe or command.network):
-        # What points and networks of one's own have is not known yet.
+        # The user's data and networks can change settings, which are not known yet.
         validate(fill_in(command.config, None, None))
     if files.check_own(out, "run", (*RUN_FILES, *PICTURES), "--out") and not command.overwrite:
-        raise ValueError(f"--out {out}: the results of a run are here; --overwrite replaces them")
+        raise ValueError(f"--out {out}: the folder holds the results of a run; --overwrite replaces them")
     data, recipe = data_of(command), recipe_of(command)
     messages = _start(command.require_gpu)
     dataset = run(command.config, seeds, data=data, recipe=recipe)
@@ -95,29 +97,31 @@ def run_command(command: Run) -> None:
         show(cost_table(dataset))
     diverged = int(not_finite(dataset["status"]).sum())
     if diverged:
-        messages.print(f"{diverged} of {dataset['status'].size} trainings diverged: see `status`", style="yellow")
+        messages.print(
+            f"{diverged} of {dataset['status'].size} training runs diverged; see `status`", style="yellow"
+        )
     for line in above_bound(dataset):
         messages.print(line, style="yellow")
     if place:
         seconds = json.loads(dataset.attrs["manifest"])["wall_seconds"]
         show(f"{seconds} s; saved in {place}: {', '.join(RUN_FILES)}", f"figures: {', '.join(pictures) or 'none'}")
     if failure:
-        where = f"the results are saved in {place}" if place else "the results are saved nowhere"
+        where = f"the results were saved in {place}" if place else "the results could not be saved anywhere"
         terminal.say(f"--out {command.out}: {failure}; {where}")
         raise SystemExit(terminal.FAILED)
 
 
 def _save_run(dataset: Any, config: str, out: Path, old: Sequence[str]) -> tuple[Path | None, list[str], str]:
-    """Saves what a run found, somewhere else if the folder cannot take it any more.
+    """Saves the results of a run, in a spare folder if `out` has become unwritable.
 
     Args:
         dataset: the results.
         config: settings as TOML.
-        out: the folder.
-        old: names of pictures of an earlier run, which would not belong to the new results.
+        out: the requested folder.
+        old: names of figures of an earlier run, which are removed.
 
     Returns:
-        The folder, none if there was none; names of the pictures; why something could not be saved in `out`.
+        The folder used, or none; the names of the figures; the reason why `out` could not be used, or empty.
     """
     from d2djax.analysis.plots import save_figures
     from d2djax.running.results import save
@@ -162,7 +166,7 @@ def sweep_command(command: Sweep) -> None:
     elif not command.distributed and (note := slurm_note()):
         messages.print(f"note: {note}")
     options = {"training": command.training, "shard": part, "file_text": file_text(command)}
-    with _going_on(command.out):
+    with _resumable(command.out):
         found = sweep(command.config, points, seeds, out, data=data, recipe=recipe, **options)
     done = found["done"]
     show(f"{int(done.sum()):,} of {done.size:,} runs are done; saved in {out / files.STORE}", *diverged(found))
@@ -174,7 +178,7 @@ def search_command(command: Search) -> None:
     try:
         import optuna  # noqa: F401
     except ImportError:
-        raise ValueError("search needs Optuna: in the clone, pip install '.[tune]'") from None
+        raise ValueError("search needs Optuna: run pip install '.[tune]' in the clone") from None
     from d2djax.analysis.tables import best_trials
     from d2djax.searching.searches import search, trials_of
 
@@ -183,7 +187,7 @@ def search_command(command: Search) -> None:
     data, recipe = data_of(command), recipe_of(command)
     ranges = ranges_of(command.axis, recipe)
     _start(command.require_gpu)
-    with _going_on(command.out):
+    with _resumable(command.out):
         study = search(
             command.config,
             ranges,
@@ -219,7 +223,7 @@ def figure_command(command: Figure) -> None:
     folders = {name: getattr(command, name, "") or None for name in get_args(DatasetName)}
     messages = _start(command.require_gpu)
     lines, found = [], []
-    with _going_on(command.out):
+    with _resumable(command.out):
         for picture, claims in figures.draw(names, command.size, out, seeds=command.seeds or None, folders=folders):
             lines.append(
                 ", ".join([str(picture), *(picture.with_suffix(one).name for one in figures.SUFFIXES[1:])])
@@ -245,10 +249,11 @@ def results_command(command: Results) -> None:
     interrupts.work_begins()
     found = [open_results(folder) for folder in command.folders]
     searches = [one for one in found if one.kind == "search"]
-    # Their proposals depend on their earlier trials, so those of several would be no search.
+    # A search proposes trials from its earlier trials, so merged trials would not form a search.
     if searches and (out or len(searches) < len(found)):
-        what = "not merged; --csv writes those of all" if len(searches) == len(found) else "no runs to merge with"
-        raise ValueError(f"{searches[0].name}: the trials of a search are {what}")
+        all_are = len(searches) == len(found)
+        what = "with each other; --csv writes the trials of all searches" if all_are else "with runs or sweeps"
+        raise ValueError(f"{searches[0].name}: searches cannot be merged {what}")
     show(*map(status_line, found))
     for one in searches:
         show(best_trials(one.results), *journal.above_bound(one.results))
@@ -272,23 +277,23 @@ def results_command(command: Results) -> None:
         show(f"merged results: {out / files.STORE}")
 
 
-# Points of a sweep up to which a table has rows of each.
+# Tables show at most this many points of a sweep.
 MOST_ROWS = 100
 
 
 def _check_results(command: Results) -> tuple[Path | None, Path | None]:
-    """Where the numbers and the merged results go, if anywhere; checked before anything is read."""
+    """Checks, before anything is read, where the CSV file and the merged results go, if requested."""
     table = files.check_file(command.csv, "--csv") if command.csv else None
     out = files.check_folder(command.out, "--out") if command.out else None
     if table and table.exists() and not command.overwrite:
-        raise ValueError(f"--csv {table}: a file is here; --overwrite replaces it")
+        raise ValueError(f"--csv {table}: the file exists; --overwrite replaces it")
     if out:
         if out in [files.expand(one, "folder").resolve() for one in command.folders]:
             raise ValueError(
-                f"--out {out}: the merged results do not replace one of their parts; choose another folder"
+                f"--out {out}: merged results cannot replace one of their sources; choose another folder"
             )
         if files.check_own(out, "sweep", (files.STORE,), "--out") and not command.overwrite:
-            raise ValueError(f"--out {out}: the results of a sweep are here; --overwrite replaces them")
+            raise ValueError(f"--out {out}: the folder holds the results of a sweep; --overwrite replaces them")
     return table, out
 
 
@@ -353,7 +358,14 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs a command; see `terminal.ends` for how it ends."""
+    """Runs one command line; `terminal.ends` gives the exit codes.
+
+    Args:
+        arguments: the words after `d2djax`; none: those of the process.
+
+    Raises:
+        SystemExit: the command failed, was rejected or was interrupted.
+    """
     given = list(sys.argv[1:] if arguments is None else arguments)
     with_traceback = "--traceback" in given or os.environ.get("D2DJAX_TRACEBACK") == "1"
     with terminal.ends(with_traceback):
@@ -367,5 +379,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
         except KeyboardInterrupt:
             if "d2djax.running.programs" in sys.modules:
                 sys.modules["d2djax.running.programs"].cancel()
-            terminal.say("stopped; a sweep, a search or a figure goes on with the same command")
+            terminal.say("interrupted; rerunning the command resumes a sweep, a search or a figure")
             raise

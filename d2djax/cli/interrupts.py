@@ -1,4 +1,4 @@
-"""Ctrl-C: at once while nothing is lost, in good order during work, and at once when it is pressed again."""
+"""Handles Ctrl-C: at once before work begins, with cleanup during work, and at once on a second Ctrl-C."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ is_stopping = False
 
 
 def _end(*_: object) -> None:
-    """Ends the process: programs that still compile in other threads cannot be stopped."""
+    """Ends the process at once, because compilation in other threads cannot be cancelled."""
     os._exit(CODE)
 
 
 def _end_early(*_: object) -> None:
-    # An exception amid the start of a library in C would be swallowed there, or crash it.
+    # A C library that is being loaded could swallow an exception or crash on it.
     try:
-        os.write(2, b"d2djax: stopped\n")
+        os.write(2, b"d2djax: interrupted\n")
     finally:
         os._exit(CODE)
 
@@ -32,20 +32,20 @@ def _raise(number: int, frame: FrameType | None) -> None:
 
 
 def watch() -> None:
-    """Answers Ctrl-C until `work_begins`, unless it is ignored, as in the background of a shell."""
+    """Makes Ctrl-C end the process at once until `work_begins`; does nothing if the shell ignores Ctrl-C."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end_early)
         sys.unraisablehook = _unraisable
 
 
 def work_begins() -> None:
-    """From here on Ctrl-C raises KeyboardInterrupt, so that what is half-written is tidied up."""
+    """Makes Ctrl-C raise KeyboardInterrupt from here on, so that incomplete files are removed."""
     if signal.getsignal(signal.SIGINT) is _end_early:
         signal.signal(signal.SIGINT, _raise)
 
 
 def _unraisable(error: sys.UnraisableHookArgs) -> None:
-    """A KeyboardInterrupt where Python swallows it, as while it collects garbage, still ends the process."""
+    """Ends the process on a KeyboardInterrupt that Python would swallow, for example in garbage collection."""
     if issubclass(error.exc_type, KeyboardInterrupt):
         _end_early()
     sys.__unraisablehook__(error)

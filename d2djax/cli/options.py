@@ -1,4 +1,4 @@
-"""What each command takes: the fields are its options, their descriptions its help; where settings stand in it."""
+"""Declares the options of each command as dataclass fields, their help texts, and the groups of settings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from d2djax.settings import Config, DownloadName
 
-# The settings from one of these fields up to the next form a group of the help.
+# Each field here starts a group of the help, which extends to the next field here.
 SETTING_GROUPS = {
     "dataset": "data",
     "policies": "policy",
@@ -25,47 +25,47 @@ SETTING_GROUPS = {
     "power_mode": "energy",
     "model": "training",
 }
-# The groups in the order of the help, those of the commands themselves first and last.
+# The groups in the order of the help; the first and the last hold the options of the commands.
 GROUPS = (
     *("command", "data", "network", "channel", "trust", "reward", "policy", "energy", "training"),
     "output and machine",
 )
 
 
-# A number of runs, or the seed of each.
+# A number of runs, or one seed for each run.
 Seeds = int | tuple[int, ...]
 
 
 def positional(**options: Any) -> Any:
-    """Declares a field that is given without a name."""
+    """Declares a positional argument; `options` go to `dataclasses.field`."""
     return field(metadata={"positional": True}, **options)
 
 
 def short(default: Any, letter: str) -> Any:
-    """Declares an option that has a short name, too."""
+    """Declares an option that also has a one-letter name."""
     return field(default=default, metadata={"short": f"-{letter}"})
 
 
 def from_file(default: Any) -> Any:
-    """Declares a field that only the file of a command sets, as no option could hold it."""
+    """Declares a field that only a configuration file can set, because no option could express it."""
     return field(default=default, metadata={"from_file": True})
 
 
 @dataclass(frozen=True)
 class Run:
-    """Simulate a setting for several seeds; print a table; save data and figures.
+    """Simulate one configuration for several seeds; print a table; save data and figures.
 
     Attributes:
         config: Every setting of a run.
-        seeds: Number of runs, or the seed of each: 4, or 3,7,11.
-        first_seed: Seed of the first run, where seeds is a number of runs; the others follow it.
-        data: FILE.npz, points of your own: arrays x and y and, if they like, class_names and owner.
-        recipe: FILE.py or FILE.py:NAME, code of your own: a d2djax.Recipe with policies, reward, model, optimisers.
-        number: ucb.width=1.5: a number of the recipe's policies or reward; give it once for each.
-        network: FILE.npz, a network of your own: arrays gain, position, trust and counts, those that there are.
+        seeds: Number of runs, or one seed for each run: 4, or 3,7,11.
+        first_seed: Seed of the first run if seeds is a number of runs; the other seeds follow it.
+        data: FILE.npz with your data: arrays x and y, and optionally class_names and owner.
+        recipe: FILE.py or FILE.py:NAME with your code: a d2djax.Recipe of policies, reward, model and optimisers.
+        number: ucb.width=1.5 sets a number of the recipe's policies or reward. Repeat it for each number.
+        network: FILE.npz with your network: any of the arrays gain, position, trust and counts.
         out: Folder for results.zarr, config.toml, manifest.json and the figures.
-        overwrite: Replace the results of an earlier run that are there.
-        require_gpu: Stop if JAX found no GPU or TPU.
+        overwrite: Replace the results of an earlier run in the folder.
+        require_gpu: Stop if JAX finds no GPU or TPU.
     """
 
     config: Config = field(default_factory=Config)
@@ -82,30 +82,30 @@ class Run:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Simulate every point of a grid, or points drawn at random, for many seeds; goes on where it was stopped.
+    """Simulate every point of a grid, or random points, for many seeds; rerun the command to resume it.
 
     Attributes:
-        config: Every setting of a run; those on an axis are left to it.
+        config: Every setting of a run that is on no axis.
         axis: gamma=0,0.5,1 lists values; gamma=0:1:0.1 goes from 0 to 1, both included, in steps of 0.1;
-            gamma=uniform:0:1 and gamma=log:0.01:1 are ranges for --random. Give it once for each axis. Most numbers
-            share one compiled program; settings that fix a size or choose code compile one for each value.
-        points: The points themselves, in the place of axes: a list of tables with the same settings.
-        random: Draw this many points instead of taking all of the grid; 0: the grid.
+            gamma=uniform:0:1 and gamma=log:0.01:1 are ranges for --random. Repeat it for each axis. Most numbers
+            share one compiled program; a setting that fixes a size or selects code compiles one per value.
+        points: The points themselves instead of axes: a list of tables with the same settings.
+        random: Draw this many random points from the axes; 0 computes the full grid.
         draw_seed: Seed of these draws.
-        seeds: Number of runs of each point, or the seed of each run: 4, or 3,7,11.
-        first_seed: Seed of the first run, where seeds is a number of runs; the others follow it.
-        training: Train after the graphs are found; --no-training ends with them.
-        data: FILE.npz, points of your own: arrays x and y and, if they like, class_names and owner.
-        recipe: FILE.py or FILE.py:NAME, code of your own: a d2djax.Recipe with policies, reward, model, optimisers.
-            The numbers of its policies and its reward are axes, too: ucb.width=0.5,1,2 or reward.fairness=0,1.
-        network: FILE.npz, a network of your own: arrays gain, position, trust and counts, those that there are.
+        seeds: Number of runs of each point, or one seed for each run: 4, or 3,7,11.
+        first_seed: Seed of the first run if seeds is a number of runs; the other seeds follow it.
+        training: Train after graph discovery; --no-training stops after discovery.
+        data: FILE.npz with your data: arrays x and y, and optionally class_names and owner.
+        recipe: FILE.py or FILE.py:NAME with your code: a d2djax.Recipe of policies, reward, model and optimisers.
+            Numbers of its policies and its reward can be axes: ucb.width=0.5,1,2 or reward.fairness=0,1.
+        network: FILE.npz with your network: any of the arrays gain, position, trust and counts.
         out: Folder for results.zarr and config.toml.
-        shard: 3/16: compute the third of 16 parts; by default what Slurm says, else all.
-        distributed: Work on one program together with the other processes of this job.
-        coordinator: HOST:PORT of the first of these processes; empty: found by JAX.
-        processes: How many they are; 0: found by JAX.
-        process: Number of this one, from 0; -1: found by JAX.
-        require_gpu: Stop if JAX found no GPU or TPU.
+        shard: 3/16 computes the third of 16 shards; by default the shard that Slurm assigns, or everything.
+        distributed: Run one program together with the other processes of this job.
+        coordinator: HOST:PORT of the first of these processes; JAX detects it if empty.
+        processes: Number of these processes; JAX detects it if 0.
+        process: Index of this process, from 0; JAX detects it if -1.
+        require_gpu: Stop if JAX finds no GPU or TPU.
     """
 
     config: Config = field(default_factory=Config)
@@ -130,23 +130,23 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Search:
-    """Search for good settings with Optuna, in batches of trials; goes on where it was stopped.
+    """Search for good settings with Optuna in batches of trials; rerun the command to resume it.
 
     Attributes:
-        config: Every setting of a run; those that are sought are left to the search.
-        axis: gamma=uniform:0:2 and gamma=log:0.01:1 are ranges; gamma=0,0.5,1 and gamma=0:1:0.1 list values. Give
-            it once for each setting that is sought.
+        config: Every setting of a run that is not searched.
+        axis: gamma=uniform:0:2 and gamma=log:0.01:1 are ranges; gamma=0,0.5,1 and gamma=0:1:0.1 list values. Repeat
+            it for each setting to search.
         objective: accuracy, final_accuracy, reward, energy, reliability or points_sent; several give a Pareto set.
-        policy: Policy whose results count: one of policies, or of the recipe.
-        trials: Finished trials in the end.
-        batch: Trials at the same time.
-        seeds: Number of runs of each trial, or the seed of each: 4, or 3,7,11.
-        sampler_seed: Seed of the proposals.
-        data: FILE.npz, points of your own: arrays x and y and, if they like, class_names and owner.
-        recipe: FILE.py or FILE.py:NAME, code of your own: a d2djax.Recipe with policies, reward, model, optimisers.
-        network: FILE.npz, a network of your own: arrays gain, position, trust and counts, those that there are.
+        policy: Policy whose results are optimised: one of policies, or of the recipe.
+        trials: Total number of finished trials, earlier ones included.
+        batch: Number of trials that run together.
+        seeds: Number of runs of each trial, or one seed for each run: 4, or 3,7,11.
+        sampler_seed: Seed of the sampler that proposes trials.
+        data: FILE.npz with your data: arrays x and y, and optionally class_names and owner.
+        recipe: FILE.py or FILE.py:NAME with your code: a d2djax.Recipe of policies, reward, model and optimisers.
+        network: FILE.npz with your network: any of the arrays gain, position, trust and counts.
         out: Folder for journal.log, which optuna-dashboard opens, results.zarr, config.toml and best.toml.
-        require_gpu: Stop if JAX found no GPU or TPU.
+        require_gpu: Stop if JAX finds no GPU or TPU.
     """
 
     config: Config = field(default_factory=Config)
@@ -166,17 +166,17 @@ class Search:
 
 @dataclass(frozen=True)
 class Figure:
-    """Compute and draw figures of the paper; goes on where it was stopped.
+    """Compute and draw figures of the paper; rerun the command to resume it.
 
     Attributes:
-        names: 2a to 2h, the paper's, or others, or all; without a name, the command lists what there is.
-        size: toy (seconds, shows that all works), small (8 seeds, minutes to an hour) or paper (100 seeds, a GPU).
-        seeds: Number of runs of each point; 0: as the size says.
-        radioml: RML2016.10a_dict.pkl; by default the windows are made in process.
-        cifar10: Folder of CIFAR-10; by default the usual places.
-        fashion_mnist: Folder of Fashion-MNIST; by default the usual places.
-        out: Folder; results, pictures and numbers go to a folder in it that is named as the size.
-        require_gpu: Stop if JAX found no GPU or TPU.
+        names: Figures 2a to 2h of the paper, other figures, or all; without a name, the command lists the figures.
+        size: toy (a test in seconds), small (8 seeds, minutes to an hour) or paper (100 seeds, a GPU).
+        seeds: Number of runs of each point; 0 uses the number of the size.
+        radioml: File RML2016.10a_dict.pkl; by default, synthetic windows are generated.
+        cifar10: Folder of CIFAR-10; by default, the standard folders are searched.
+        fashion_mnist: Folder of Fashion-MNIST; by default, the standard folders are searched.
+        out: Folder for results, figures and numbers, in a subfolder named after the size.
+        require_gpu: Stop if JAX finds no GPU or TPU.
     """
 
     names: tuple[str, ...] = positional(default=())
@@ -191,14 +191,14 @@ class Figure:
 
 @dataclass(frozen=True)
 class Results:
-    """Show what folders of results hold: what is done, a table over points and policies, the best points.
+    """Show the results in folders: progress, a table of points and policies, and the best points.
 
     Attributes:
-        folders: Folders of runs and sweeps, which are merged to one result, or of searches, shown in turn.
+        folders: Folders of runs and sweeps, which are merged into one result, or of searches, shown one by one.
         policy: Policy whose best points are shown.
-        csv: File for all numbers of the tables and their intervals, a row for each point and policy, or each trial.
-        out: Folder for the merged results, whose manifest is true of all of them; empty: they are only shown.
-        overwrite: Replace the CSV file and the merged results that are there.
+        csv: File for the numbers of the tables with their intervals, one row per point and policy, or per trial.
+        out: Folder for the merged results and their common manifest; if empty, the results are only shown.
+        overwrite: Replace an existing CSV file and existing merged results.
     """
 
     folders: tuple[str, ...] = positional()
@@ -210,11 +210,11 @@ class Results:
 
 @dataclass(frozen=True)
 class Report:
-    """Write an interactive page of results, which opens in a browser without a network.
+    """Write a self-contained, interactive HTML page of results that can be viewed offline.
 
     Attributes:
-        store: results.zarr of a run or a sweep, or the folder that it is in.
-        out: The page.
+        store: results.zarr of a run or a sweep, or the folder that contains it.
+        out: HTML file to write.
     """
 
     store: Path = positional()
@@ -223,11 +223,11 @@ class Report:
 
 @dataclass(frozen=True)
 class Download:
-    """Fetch the official files of a data set and check their hashes.
+    """Download the official files of a data set and check their hashes.
 
     Attributes:
         name: Data set.
-        data_dir: Folder for the files, in which runs look for them by default.
+        data_dir: Folder for the files; runs search the default folder.
     """
 
     name: DownloadName = positional()

@@ -1,6 +1,6 @@
-"""From the words of the command line to a command: argparse, with the fields of the commands as options.
+"""Parses the command line with argparse; the fields of a command are its options.
 
-Words and files give the same data, which one function checks. The command line wins over the file.
+The same function checks values from the command line and from a file. The command line takes precedence.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from d2djax.running import repeat
 from d2djax.settings import Config
 
 CONFIG_HELP = (
-    "File of settings and options: the config.toml that run, sweep or search left, the best.toml of a search, the "
-    "manifest.json of a run, or your own TOML, one NAME = VALUE a line. Options on the command line win over it."
+    "File of settings and options: config.toml of a run, sweep or search, best.toml of a search, manifest.json of "
+    "a run, or your own TOML file with one NAME = VALUE per line. Options on the command line take precedence."
 )
 
 
@@ -33,13 +33,13 @@ class Option:
     """One option of a command.
 
     Attributes:
-        name: of the field.
+        name: name of the field.
         hint: type of the field.
-        default: of the field; `MISSING` where it must be given.
-        help: its description.
-        group: of the help.
-        is_setting: it is a field of the config.
-        metadata: of the field.
+        default: default of the field; `MISSING` if the option is required.
+        help: description from the docstring.
+        group: title of the help group that lists it.
+        is_setting: whether it is a field of `Config`.
+        metadata: metadata of the field.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Option:
 
 
 def _descriptions(kind: type) -> dict[str, str]:
-    """The description of each field, from the docstring."""
+    """Reads the description of each field from the docstring."""
     text = inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")[2]
     found = re.findall(r"^    (\w+): (.*(?:\n     .*)*)", text, re.MULTILINE)
     return {name: " ".join(lines.split()).removesuffix(" Static.") for name, lines in found}
@@ -73,13 +73,13 @@ def _fields(kind: type) -> Iterator[Option]:
 
 @cache
 def options_of(kind: type) -> dict[str, Option]:
-    """The options of a command, by their names: its own and, where it has a config, all settings."""
+    """Returns the options of a command class by name; a command with a config also takes every setting."""
     own = {one.name: one for one in _fields(kind)}
     return own | {one.name: one for one in _fields(Config)} if own.pop("config", None) else own
 
 
 def _parts(hint: Any) -> tuple[Any, ...]:
-    """The kinds of values that a hint allows."""
+    """Splits a union into its types."""
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
@@ -89,7 +89,7 @@ def _choices(hint: Any) -> tuple[Any, ...]:
 
 
 def _metavar(option: Option) -> str:
-    """What the help shows for a value."""
+    """Returns the placeholder that the help shows for a value."""
     parts, choices = _parts(option.hint), _choices(option.hint)
     if option.metadata.get("repeats"):
         return "NAME=VALUES"
@@ -103,7 +103,7 @@ def _metavar(option: Option) -> str:
 
 
 def _help(option: Option) -> str:
-    """Description and default of an option; argparse has its own use for percent signs."""
+    """Formats the description and the default of an option; argparse needs percent signs doubled."""
     text, default = option.help, option.default
     if get_origin(option.hint) is tuple and _choices(option.hint):
         text += f" Any of {', '.join(_choices(option.hint))}."
@@ -115,7 +115,7 @@ def _help(option: Option) -> str:
 
 
 def _add(group: Any, option: Option) -> None:
-    """Adds an option to a group of the parser; all values are texts here, which `checked` turns into data."""
+    """Adds an option to a group of the parser; its values are strings here, which `checked` converts."""
     words: dict[str, Any] = {"help": _help(option)}
     if option.hint is not bool:
         words["metavar"] = _metavar(option)
@@ -137,14 +137,14 @@ def _add(group: Any, option: Option) -> None:
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse's own hook for errors: one line, as for all bad input, in the place of its usage."""
+    """Reports errors in one line, like all bad input, instead of printing argparse's usage."""
 
     def error(self, message: str) -> NoReturn:
         raise ValueError(message.removeprefix("argument "))
 
 
 def make_parser(commands: Mapping[str, type]) -> argparse.ArgumentParser:
-    """The parser of all commands."""
+    """Builds the argument parser of all commands from their dataclasses by name."""
 
     def layout(prog: str) -> argparse.HelpFormatter:
         return argparse.HelpFormatter(prog, max_help_position=34)
@@ -152,7 +152,7 @@ def make_parser(commands: Mapping[str, type]) -> argparse.ArgumentParser:
     options: dict[str, Any] = {"allow_abbrev": False, "formatter_class": layout}
     description = "Reinforcement-learned device-to-device graphs for federated learning."
     parser = _Parser(prog="d2djax", description=description, usage="d2djax COMMAND [OPTIONS]", **options)
-    version = getattr(d2djax, "__version__", "of a folder that is not installed")
+    version = getattr(d2djax, "__version__", "(not installed)")
     parser.add_argument("--version", action="version", version=f"d2djax {version}")
     several = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, title="commands")
     for name, kind in commands.items():
@@ -171,13 +171,13 @@ def make_parser(commands: Mapping[str, type]) -> argparse.ArgumentParser:
                 group.add_argument("--config", dest="file", **words)
             for option in members:
                 _add(group, option)
-        text = "Show the whole traceback of an error, which is a mistake of the program if it is not one line."
+        text = "Show the full traceback of an error; an unexpected one is a bug to report."
         one.add_argument("--traceback", action="store_true", default=argparse.SUPPRESS, help=text)
     return parser
 
 
 def _tidied(words: Sequence[str]) -> list[str]:
-    """Words as argparse reads all of them: `--a_b` is `--a-b`, and a number such as -1e-5 is no option."""
+    """Rewrites words for argparse: `--a_b` becomes `--a-b`, and a number such as -1e-5 is not read as an option."""
     found: list[str] = []
     for word in words:
         is_number = re.fullmatch(r"-(\d+\.?\d*|\.\d+)(e[-+]?\d+)?|-inf|-nan", word, re.IGNORECASE)
@@ -189,31 +189,34 @@ def _tidied(words: Sequence[str]) -> list[str]:
 
 
 def shortened(value: Any) -> str:
-    """A value as a message shows it: a piece of it, if it is long."""
+    """Formats a value for a message in at most 60 characters."""
     try:
         text = repr(value)
     except (RecursionError, ValueError):
-        # Lists in lists in lists, and whole numbers of thousands of digits, which Python refuses to print.
+        # Python refuses to print deeply nested lists and integers of thousands of digits.
         text = f"a value of type {type(value).__name__}"
     return text if len(text) <= 60 else text[:57] + "..."
 
 
 def near(name: str, names: Sequence[str]) -> str:
-    """A question for a name that is close to one of several, or nothing."""
+    """Returns `; did you mean ...?` if `name` is close to one of `names`, otherwise an empty string."""
     close = difflib.get_close_matches(name[:100], names, n=1)
     return f"; did you mean {close[0]}?" if close else ""
 
 
 def checked(name: str, hint: Any, value: Any) -> Any:
-    """A value as its field has it.
+    """Checks a value against the type of its field and converts it.
 
     Args:
-        name: as the message shows it.
+        name: name of the field in the message.
         hint: type of the field.
-        value: data of a file, or `from_text` of a word.
+        value: a value from a file, or from `from_text`.
+
+    Returns:
+        The value with the type of the field; lists become tuples.
 
     Raises:
-        ValueError: one line that says what the field takes.
+        ValueError: the value does not fit; the line names the field and its rule.
     """
     parts = _parts(hint)
     if NoneType in parts and (value is None or (isinstance(value, str) and value.lower() == "none")):
@@ -241,7 +244,7 @@ def checked(name: str, hint: Any, value: Any) -> Any:
 
 
 def _as(kind: Any, value: Any) -> tuple[Any, str]:
-    """A value as a kind, none if it is not of the kind, and the name of the kind."""
+    """Returns the converted value, or none if it does not fit, and the name of the type for a message."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if kind is bool:
         return (value if isinstance(value, bool) else None), "true or false"
@@ -260,7 +263,7 @@ def _as(kind: Any, value: Any) -> tuple[Any, str]:
 
 
 def from_text(hint: Any, text: str) -> Any:
-    """The data that a word stands for where a field of a kind is asked for; a word of another kind stays a text."""
+    """Converts a word to a number or a list of numbers if the type allows it; otherwise returns the word."""
     parts = _parts(hint)
     if any(get_origin(part) is tuple for part in parts) and "," in text:
         return [from_text(int, one) for one in text.split(",")]
@@ -274,34 +277,34 @@ def from_text(hint: Any, text: str) -> Any:
 
 
 def _unknown(word: str, command: str, commands: Mapping[str, type]) -> str:
-    """The message for a word that is no option of the command."""
+    """Returns the message for a word that is not an option of the command."""
     name = word.partition("=")[0]
     if not name.startswith("-"):
-        return f"{command} takes no word without an option before it; got {shortened(word)}"
+        return f"{command} expects an option before each value; got {shortened(word)}"
     names = ["--" + option.replace("_", "-") for option in options_of(commands[command])] + ["--config", "--help"]
     plain = name.removeprefix("--").removeprefix("no-").replace("-", "_")
     others = [one for one, kind in commands.items() if plain in options_of(kind)]
-    of = f"; it is one of {', '.join(others)}" if others and plain not in options_of(commands[command]) else ""
+    of = f"; it belongs to {', '.join(others)}" if others and plain not in options_of(commands[command]) else ""
     return f"{command} has no option {name[:60]}{of or near(name, names)}"
 
 
 def parse(words: Sequence[str], commands: Mapping[str, type]) -> tuple[Any, list[str]]:
-    """Reads a command line; help and version are printed at once, and end the program.
+    """Reads a command line; `--help` and `--version` print and exit.
 
     Args:
-        words: without the name of the program.
-        commands: fields of each command, by its name.
+        words: the command line without the name of the program.
+        commands: the dataclass of each command by name.
 
     Returns:
-        The command, and what the user should know about the file that it was read from, a line each.
+        The command, and notes about the file of `--config`, one line each.
 
     Raises:
-        ValueError: one line that says what is wrong with which option, or with which line of which file.
+        ValueError: an option, or a line of the file, is wrong.
     """
     given, unknown = make_parser(commands).parse_known_args(_tidied(words))
     values = vars(given)
     command = values.pop("command")
-    # The program looks for it before it reads anything.
+    # `main` reads this option before it parses the others.
     values.pop("traceback", None)
     if unknown:
         raise ValueError(_unknown(unknown[0], command, commands))
@@ -326,23 +329,23 @@ def parse(words: Sequence[str], commands: Mapping[str, type]) -> tuple[Any, list
 
 
 def _merged(file: dict[str, Any], line: dict[str, Any]) -> dict[str, Any]:
-    """Data of a file with those of the command line, which win; axes are told apart by their settings."""
+    """Merges the values of a file and of the command line, which takes precedence; axes merge by setting."""
     if "axis" in line and "axis" in file:
         names = [repeat.axis_name(text) for text in line["axis"]]
         kept = {repeat.axis_name(text): text for text in file["axis"]}
         new = dict(zip(names, line["axis"], strict=True)) if len(set(names)) == len(names) else {}
         line = line | {"axis": tuple((kept | new).values()) if new else line["axis"]}
     if "axis" in line and "points" in file:
-        raise ValueError("--axis: the file lists its points; take them out of it to give axes")
+        raise ValueError("--axis: the file lists points; remove them from the file to use axes")
     if isinstance(line.get("seeds"), tuple):
         file = {name: value for name, value in file.items() if name != "first_seed"}
     if "first_seed" in line and isinstance((file | line).get("seeds"), tuple):
-        raise ValueError("--first-seed goes with a number of runs; --seeds, or the file, lists the seeds")
+        raise ValueError("--first-seed needs a number of runs, but --seeds or the file lists every seed")
     return file | line
 
 
 def _from_file(path: str, command: str, commands: Mapping[str, type]) -> tuple[dict[str, Any], list[str]]:
-    """Checked data of a file for a command, and what the user should know about it."""
+    """Reads and checks the values that a file gives a command; also returns notes for the user."""
     found, notes = repeat.read(path)
     writer = found.pop("command", None)
     options = options_of(commands[command])
@@ -359,17 +362,17 @@ def _from_file(path: str, command: str, commands: Mapping[str, type]) -> tuple[d
         left = [name for name in data if not allowed[name].is_setting]
         axes = [repeat.axis_name(text) for text in data.get("axis", ())]
         lacks = f"; it has no value for {', '.join(axes)}" if axes else ""
-        kept = f"its settings are taken, not its {', '.join(left) or 'options'}{lacks}"
-        notes.append(f"{path} is of {writer}: {kept}")
+        kept = f"{command} takes its settings, not its {', '.join(left) or 'options'}{lacks}"
+        notes.append(f"{path} was written by {writer}: {kept}")
         data = {name: value for name, value in data.items() if allowed[name].is_setting}
     return data, notes
 
 
 def _unknown_keys(path: str, unknown: list[str], command: str, names: list[str], every: Mapping[str, Any]) -> str:
-    """One line about keys that nobody knows: the first few of them, however many there are."""
+    """Returns one line that names the first three unknown keys and counts the others."""
     shown = []
     for name in unknown[:3]:
-        of = f" (not of {command})" if name in every else near(name, names)
+        of = f" (not an option of {command})" if name in every else near(name, names)
         shown.append(f"{shortened(name)[1:-1]}{of}")
     more = f", and {len(unknown) - 3:,} more" if len(unknown) > 3 else ""
     return f"{path}: unknown {'setting' if len(unknown) == 1 else 'settings'} {', '.join(shown)}{more}"

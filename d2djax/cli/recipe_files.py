@@ -1,4 +1,4 @@
-"""Recipes in files of one's own, `mine.py` or `mine.py:name`, for the command line."""
+"""Loads recipes from the user's Python files, `mine.py` or `mine.py:name`, for the command line."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ DEFAULT_NAME = "recipe"
 
 
 def parts_of(text: str) -> tuple[Path, str]:
-    """File and name of `mine.py:name`; the name is `recipe` where none is given."""
+    """Splits `mine.py:name` into the absolute file and the name, which defaults to `recipe`."""
     file, _, name = text.rpartition(":") if ".py:" in text else (text, "", "")
     return Path(file).expanduser().resolve(), name or DEFAULT_NAME
 
 
 def _line_of(error: BaseException, file: Path) -> str:
-    """The last line of a file that an error came through, as text."""
+    """Returns the last line of the file in the traceback of an error, as text."""
     found, trace = "", error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == str(file):
@@ -33,24 +33,24 @@ def _line_of(error: BaseException, file: Path) -> str:
 
 
 def _module(file: Path) -> ModuleType:
-    """The file as the module that `import` would make of it, so that its code has the same name everywhere."""
+    """Imports the file under its usual module name, so that its code has the same name everywhere."""
     there = sys.modules.get(file.stem)
     if there is not None:
         if Path(getattr(there, "__file__", None) or "").resolve() == file:
             return there
-        raise ValueError(f"--recipe {file}: must have another name, as a module is called {file.stem} already")
+        raise ValueError(f"--recipe {file}: rename the file, because a module {file.stem} already exists")
     made = importlib.util.spec_from_file_location(file.stem, file)
     if made is None or made.loader is None:
-        raise ValueError(f"--recipe {file}: must be a file of Python, such as mine.py")
+        raise ValueError(f"--recipe {file}: must be a Python file, such as mine.py")
     module = importlib.util.module_from_spec(made)
-    # Where pickles, dataclasses and fingerprints look for it; its folder, so that it can import its neighbours.
+    # Pickle, dataclasses and fingerprints look in `sys.modules`; `sys.path` lets it import neighbouring files.
     sys.modules[file.stem] = module
     if str(file.parent) not in sys.path:
         sys.path.insert(0, str(file.parent))
     try:
         made.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        # A script that ends itself would end the command too, perhaps as if all were done.
+        # A script that calls `sys.exit` would end the command too, perhaps with the exit code of success.
         del sys.modules[file.stem]
         text = (str(error).splitlines() or [""])[0]
         where = "" if isinstance(error, SyntaxError) else _line_of(error, file)
@@ -59,16 +59,16 @@ def _module(file: Path) -> ModuleType:
 
 
 def load_recipe(text: str) -> Recipe:
-    """Reads a recipe from a file of Python, which is run.
+    """Executes a Python file and returns its recipe.
 
     Args:
         text: `mine.py`, whose recipe is called `recipe`, or `mine.py:name`.
 
     Returns:
-        The recipe.
+        The recipe; its `file` says where it was defined.
 
     Raises:
-        ValueError: there is no such file, it fails, or it has no recipe of this name; one line says which.
+        ValueError: the file does not exist, fails, or has no recipe of this name.
     """
     from d2djax.recipe import Recipe
 
@@ -83,6 +83,6 @@ def load_recipe(text: str) -> Recipe:
         raise ValueError(f"--recipe {text}: expected a d2djax.Recipe called {name}; {has}")
     network = found.network
     if getattr(network, "file", None):
-        # The recipe's file is the one to name.
+        # Messages name the file of the recipe, which also defines the network.
         network = replace(network, file=None)
     return replace(found, network=network, file=f"{file}:{name}")

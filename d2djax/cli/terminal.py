@@ -1,4 +1,4 @@
-"""How commands speak and end: output that fits any terminal, log or pipe; one line for an error; exit codes."""
+"""Terminal output: tables for any terminal, log or pipe; one-line errors; exit codes."""
 
 from __future__ import annotations
 
@@ -19,18 +19,20 @@ from rich.console import Console, RenderableType
 
 from d2djax.cli import interrupts
 
-# What stands for signs that not every encoding has.
+# ASCII replacements of characters that some encodings lack.
 PLAIN_SIGNS = {"±": "+-", "–": "-", "…": "...", "×": "x", "≥": ">=", "≤": "<="}
-# Exit codes: bad input, an error of ours or of the system, Ctrl-C, a reader that has gone (128 + the signal).
+# Exit codes: bad input, an internal or system error, Ctrl-C, a closed pipe (128 + the signal).
 REFUSED, FAILED, INTERRUPTED, BROKEN_PIPE = 2, 1, interrupts.CODE, 141
 _PACKAGE = Path(__file__).parents[1]
 
 
 def show(*things: RenderableType) -> None:
-    """Prints texts and tables to standard output; numbers are whole at any width, signs that it lacks become plain.
+    """Prints texts and tables to standard output.
+
+    Numbers are never cut, whatever the width. Characters that the encoding lacks become ASCII.
 
     Raises:
-        OSError: nobody reads any more, or it cannot be written, as on a full disk.
+        OSError: the reader closed the pipe, or writing failed, as on a full disk.
     """
     if sys.stdout is None:
         return
@@ -49,7 +51,7 @@ def _rendered(thing: RenderableType, encoding: str) -> str:
     written = io.BytesIO()
     stream = io.TextIOWrapper(written, encoding, "plain signs", newline="")
     options: dict[str, Any] = {"file": stream, "highlight": False, "markup": False}
-    # As wide as it is: rich would cut numbers, at 80 columns in every log and pipe. A narrow terminal wraps.
+    # The full width of the table: rich would cut numbers at 80 columns in logs and pipes. Narrow terminals wrap.
     width = Console(width=100_000, **options).measure(thing).maximum
     Console(width=max(1, width), force_terminal=sys.stdout.isatty(), **options).print(thing)
     stream.flush()
@@ -66,7 +68,7 @@ codecs.register_error("plain signs", _plain)
 
 
 class Messages:
-    """Standard error that outlives its reader: what cannot be written is dropped, and the work goes on."""
+    """Wraps standard error so that a failed write is dropped and the work continues."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -75,14 +77,14 @@ class Messages:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Writes a text, if it can be written."""
+        """Writes a text; ignores failures."""
         try:
             return self._stream.write(text)
         except (OSError, ValueError):
             return len(text)
 
     def flush(self) -> None:
-        """Writes what waits, if it can be written."""
+        """Flushes the stream; ignores failures."""
         try:
             self._stream.flush()
         except (OSError, ValueError):
@@ -96,9 +98,9 @@ def _last(trace: TracebackType | None) -> TracebackType | None:
 
 
 def is_for_people(error: BaseException) -> bool:
-    """Whether an error was meant for who uses d2djax: a ValueError that a `raise` of this package made.
+    """Tells whether an error is meant for the user: a ValueError from a `raise` statement of this package.
 
-    What a library raises, or an operation on a wrong value, is a bug of ours, whatever its class.
+    Errors from libraries or from operations on wrong values are bugs, whatever their class.
     """
     last = _last(error.__traceback__)
     if not isinstance(error, ValueError) or last is None:
@@ -109,24 +111,24 @@ def is_for_people(error: BaseException) -> bool:
 
 
 def one_line(error: BaseException) -> str:
-    """The message of an error in one line."""
+    """Joins the message of an error into one line."""
     return " ".join(str(error).split())
 
 
 def _failure(error: Exception) -> str:
-    """One line about an error that is not one of input."""
+    """Describes an error other than bad input in one line."""
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
-        return f"memory is exhausted; fewer devices, points or a smaller batch need less ({one_line(error)[:200]})"
+        return f"out of memory; use fewer devices or points, or a smaller batch ({one_line(error)[:200]})"
     if isinstance(error, OSError) and error.errno:
         names = [str(name) for name in (error.filename, error.filename2) if name is not None]
         return ": ".join([" -> ".join(names) or "a file", error.strerror or str(error)])
     last = _last(error.__traceback__)
     place = f" ({Path(last.tb_frame.f_code.co_filename).name}, line {last.tb_lineno})" if last else ""
-    return f"a bug: {type(error).__name__}: {one_line(error)[:300]}{place}; --traceback shows where, to report it"
+    return f"a bug: {type(error).__name__}: {one_line(error)[:300]}{place}; please report it with --traceback"
 
 
 def say(text: str) -> None:
-    """One line on standard error, that begins with the name of the command."""
+    """Prints one line to standard error, prefixed with `d2djax:`."""
     try:
         print(f"d2djax: {text}", file=sys.stderr, flush=True)
     except (OSError, ValueError):
@@ -134,7 +136,7 @@ def say(text: str) -> None:
 
 
 def let_go(stream: TextIO) -> None:
-    """Leads what is still to be written to nowhere, as the interpreter flushes when it ends."""
+    """Redirects a closed stream to the null device, because the interpreter flushes it at exit."""
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
@@ -147,24 +149,24 @@ VARIABLES = ("D2DJAX_CACHE", "D2DJAX_DATA", "D2DJAX_TRACEBACK")
 
 
 def unknown_variables() -> list[str]:
-    """A line for each variable of the environment that is misspelt."""
+    """Returns one line for each environment variable `D2DJAX_*` that d2djax does not know."""
     lines = []
     for name in sorted(os.environ):
         if name.startswith("D2DJAX_") and name not in VARIABLES:
             close = difflib.get_close_matches(name, VARIABLES, n=1, cutoff=0.7)
-            lines.append(f"{name} has no meaning{f'; did you mean {close[0]}?' if close else ''}")
+            lines.append(f"{name} is unknown and ignored{f'; did you mean {close[0]}?' if close else ''}")
     return lines
 
 
 @contextmanager
 def ends(with_traceback: bool = False) -> Iterator[None]:
-    """Turns errors into one line and the exit code of the process.
+    """Turns an error into one line and an exit code.
 
     Args:
-        with_traceback: shows first where an error came from.
+        with_traceback: whether to print the traceback first.
 
     Raises:
-        SystemExit: after an error, with 2 for bad input, 1 for what failed, 130 for Ctrl-C, 141 for a broken pipe.
+        SystemExit: 2 for bad input, 1 for a failure, 130 for Ctrl-C, 141 for a broken pipe.
     """
     try:
         yield
@@ -173,7 +175,7 @@ def ends(with_traceback: bool = False) -> Iterator[None]:
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
     except Exception as error:
-        # A library may turn an interrupt into an error of its own.
+        # A library may convert an interrupt into another error.
         if interrupts.is_stopping:
             raise SystemExit(INTERRUPTED) from None
         if with_traceback:
