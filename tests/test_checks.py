@@ -300,7 +300,7 @@ RANGES = [
     ({"gamma": Choice("ab")}, "axis gamma must be a Choice of a tuple of values"),
     ({"gamma": Choice(())}, "axis gamma must have at least one value"),
     ({"gamma": LogUniform(0, 1)}, "axis gamma must begin above 0"),
-    ({"model": Uniform(0, 1)}, "axis model must be a Choice, as it is no number"),
+    ({"model": Uniform(0, 1)}, "axis model must be a Choice, because it is not a number"),
     ({3: Uniform(0, 1)}, "axis 3 must be the name of a setting"),
 ]
 
@@ -318,8 +318,8 @@ def test_ranges(call, ranges, message):
         ({"batch": "2"}, "batch must be a whole number; got '2'"),
         ({"batch": 0}, "batch must be at least 1; got 0"),
         ({"sampler_seed": None}, "sampler_seed must be a whole number; got None"),
-        ({"objectives": None}, "objectives must be different ones of .*; got None"),
-        ({"objectives": [["reward"]]}, "objectives must be different ones of"),
+        ({"objectives": None}, "objectives must be distinct and from .*; got None"),
+        ({"objectives": [["reward"]]}, "objectives must be distinct and from"),
         ({"policy": ["rl"]}, "policy must be one of none, uniform, rl"),
         ({"out": 3}, "out must be a path; got 3"),
         # Found before the first trial, not when one comes upon it.

@@ -113,9 +113,9 @@ def test_the_order_of_axes_counts(identified):
     first = identified(axes={"gamma": [0.0, 1.0], "alpha_outage": [0.5, 8.0]})
     second = identified(axes={"alpha_outage": [0.5, 8.0], "gamma": [0.0, 1.0]})
     text = differences(json.loads(json.dumps(first, sort_keys=True)), second)
-    assert text == 'dimensions: in another order, "gamma" there and "alpha_outage" now at place 1'
+    assert text == 'dimensions: in another order, "gamma" there and "alpha_outage" now at position 1'
     assert differences(first, identified(axes={"gamma": [1.0, 0.0], "alpha_outage": [0.5, 8.0]})) == (
-        "axes.gamma: in another order, 0.0 there and 1.0 now at place 1"
+        "axes.gamma: in another order, 0.0 there and 1.0 now at position 1"
     )
 
 
@@ -183,7 +183,7 @@ def test_digests_depend_on_every_byte(tiny_dataset):
         ({}, {"a": {"b": None}}, "a.b: nothing there, null now"),
         ({"seeds": [0, 1]}, {"seeds": [0, 1, 2, 3]}, "seeds: 2, 3 only now"),
         ({"seeds": list(range(1000))}, {"seeds": list(range(2000))}, "seeds: 1000 to 1999 only now"),
-        ({"seeds": [0, 1]}, {"seeds": [1, 0]}, "seeds: in another order, 0 there and 1 now at place 1"),
+        ({"seeds": [0, 1]}, {"seeds": [1, 0]}, "seeds: in another order, 0 there and 1 now at position 1"),
         ({"x": [0, 0]}, {"x": [0]}, "x: 2 entries there, 1 now"),
         ({"x": [0, 1, 2, 3]}, {"x": [*range(0, 90, 9)]},
          "x: 1 to 3 only there, 9, 18, 27, 36, 45, 54 and 3 more only now"),

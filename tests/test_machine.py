@@ -72,7 +72,7 @@ def test_a_platform_that_is_not_there_is_one_line(command, tmp_path):
     assert ended.returncode == (2 if is_command else 1) and not ended.stdout and not any(tmp_path.iterdir())
     last = ended.stderr.splitlines()[-1]
     assert last == ("d2djax" if is_command else "ValueError") + (
-        ": JAX_PLATFORMS=cuda: there is no such device here"
+        ": JAX_PLATFORMS=cuda: this machine has no such device"
     )
     assert ("Traceback" in ended.stderr) != is_command
 

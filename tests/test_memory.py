@@ -62,7 +62,9 @@ def test_absurd_sizes_are_refused_before_anything_is_made(host, changes, message
 
 
 def test_results_of_many_runs_must_fit_too(host, tmp_path):
-    line = r"16,777,216 runs need .* GiB of memory for the results of all runs, of .* in all at least; 8.0 GiB are"
+    line = (
+        r"16,777,216 runs need .* GiB of memory for the results of all runs, of at least .* in total; 8.0 GiB are"
+    )
     with pytest.raises(ValueError, match=line):
         d2djax.run(Config(), seeds=2**24, progress=False)
     with pytest.raises(ValueError, match=r"4,000,000 runs need .* results"):
@@ -107,7 +109,9 @@ def test_a_program_larger_than_the_machine_is_refused(monkeypatch):
     monkeypatch.setattr(many_runs, "memory_bytes", lambda: 2**20)
     kind = programs.program_of(lambda shared, item, static: item["x"] + 1, None, {"x": np.zeros((4, 2**18))}, None)
     if jax.default_backend() == "cpu":
-        with pytest.raises(ValueError, match=r"a run needs .* GiB of memory, and the machine has 0.0 GiB; fewer"):
+        with pytest.raises(
+            ValueError, match=r"a run needs .* GiB of memory, and the machine has 0.0 GiB; use fewer"
+        ):
             many_runs.compile_to_fit(kind, 4)
 
 

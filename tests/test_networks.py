@@ -498,7 +498,7 @@ def test_a_sweep_of_a_file_is_repeated_and_knows_its_bytes(city, tmp_path, capsy
     assert about["file"] == str(city) and about["gain"].startswith("float64[2, 5, 5] ")
     arrays = dict(np.load(city))
     np.savez(city, **arrays | {"gain": arrays["gain"] / 2})
-    assert "results of another sweep are here (recipe.network.gain: " in exits(
+    assert "holds the results of another sweep (recipe.network.gain: " in exits(
         capsys, *command, "--out", str(first)
     )
 
@@ -597,7 +597,7 @@ def test_manifests_name_the_file_or_are_refused(tmp_path):
     assert repeat.read(str(tmp_path / "manifest.json"))[0]["network"] == "/a.npz"
     about["recipe"]["network"]["file"] = None
     (tmp_path / "manifest.json").write_text(json.dumps(about))
-    with pytest.raises(ValueError, match="made with a network, given in Python"):
+    with pytest.raises(ValueError, match="the network was given in Python"):
         repeat.read(str(tmp_path / "manifest.json"))
 
 

@@ -193,7 +193,7 @@ def test_a_search_of_the_first_release_is_neither_shown_nor_resumed(searched, ca
     study = journal._study(place / files.JOURNAL, ["maximize"])
     study.set_user_attr("config", {"methods": ["rl"]})
     before = (place / files.JOURNAL).read_bytes()
-    reason = "the search here was started with d2djax 0.1, and later versions can neither resume nor show it"
+    reason = "d2djax 0.1 started this search, and later versions can neither resume nor show it"
     assert reason in refused(capsys, "results", place)
     page = place.with_name("page.html")
     assert f"{place}: {reason}" in refused(capsys, "report", place, "--out", page)

@@ -217,7 +217,7 @@ def test_a_sweep_of_a_file_goes_on_and_a_changed_file_does_not(file, tmp_path, c
     other[7, 1] += 1
     np.savez(file, **ARRAYS | {"x": other})
     found = refused(capsys, *sweep, "--seeds", 3, "--out", out)
-    assert "results of another sweep are here (data.digest.all: " in found
+    assert "holds the results of another sweep (data.digest.all: " in found
 
 
 def test_a_search_of_a_file_leaves_files_that_name_it(file, tmp_path):

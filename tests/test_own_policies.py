@@ -352,7 +352,7 @@ def test_a_sweep_with_own_policies_grows_and_knows_its_code(swept, two, options)
         UCB, weights=lambda self, key, memory, state: UCB.weights(self, key, memory, state) + 1e-3
     )
     recipe = d2djax.Recipe(policies={**RECIPE.policies, "ucb": changed(1.0)})
-    with pytest.raises(ValueError, match=r"results of another sweep are here \(recipe.policies.ucb"):
+    with pytest.raises(ValueError, match=r"holds the results of another sweep \(recipe.policies.ucb"):
         d2djax.sweep(two, axes, 2, out, recipe=recipe, **options)
 
 

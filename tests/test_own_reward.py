@@ -281,13 +281,13 @@ def test_an_interrupted_sweep_goes_on_and_knows_the_code(swept, config, options,
     for name in results.data_vars:
         np.testing.assert_array_equal(again[name], results[name], err_msg=str(name))
     with pytest.raises(
-        ValueError, match=r"another sweep are here \(recipe.reward.numbers.fairness: 0.5 there, 0.7 now"
+        ValueError, match=r"results of another sweep \(recipe.reward.numbers.fairness: 0.5 there, 0.7 now"
     ):
         d2djax.sweep(config, axes, 2, out, recipe=Recipe(reward=Paid(fairness=0.7)), **options)
     with pytest.raises(ValueError, match=r"recipe.reward.name: \"\w+.Paid\" there, \"\w+.Lower\" now"):
         d2djax.sweep(config, axes | {"reward.price": [0.0]}, 2, out, recipe=Recipe(reward=Lower()), **options)
     monkeypatch.setattr(Paid, "__call__", lambda self, *arguments: PaperReward()(*arguments))
-    with pytest.raises(ValueError, match=r"another sweep are here \(recipe.reward.hash"):
+    with pytest.raises(ValueError, match=r"results of another sweep \(recipe.reward.hash"):
         d2djax.sweep(config, axes, 2, out, recipe=Recipe(reward=Paid()), **options)
 
 
@@ -326,7 +326,8 @@ def test_a_search_says_that_its_bound_does_not_hold(config, tmp_path, options, c
         assert 0 < paid < 6
         line = f"in {seeds * paid} runs of {plural(paid, 'trial')} a mean reward is above the upper_bound of "
         line += (
-            f"{__name__}.Paid: links that were never tried start too low, so too few are tried; see `above_bound`"
+            f"{__name__}.Paid: the initial value of untried links is too low, so policies try too few of them; "
+            "see `above_bound`"
         )
         assert capsys.readouterr().err.splitlines()[-1] == line
         assert [one or 0 for one in above] == read_results(tmp_path / "results.zarr")["above_bound"].values.tolist()
@@ -346,7 +347,7 @@ def test_any_setting_that_it_reads_counts(config, options, tmp_path):
     swept = d2djax.sweep(given, {"learning_rate": [1.0, 2.0]}, 1, tmp_path, recipe=recipe, **options)
     one, two = (swept["graph_reward"].sel(learning_rate=rate) for rate in (1.0, 2.0))
     np.testing.assert_allclose(2 * one, two, rtol=1e-6)
-    with pytest.raises(ValueError, match=r"another sweep are here \(config.num_steps: 8 there, 16 now"):
+    with pytest.raises(ValueError, match=r"results of another sweep \(config.num_steps: 8 there, 16 now"):
         d2djax.sweep(replace(given, num_steps=16), {"learning_rate": [1.0]}, 1, tmp_path, recipe=recipe, **options)
 
 
@@ -369,7 +370,7 @@ def test_a_manifest_of_a_reward_from_python_is_not_repeated(found, papers, tmp_p
     about = json.loads(found.attrs["manifest"])
     about["data"]["name"] = about["config"]["dataset"]
     (tmp_path / "manifest.json").write_text(json.dumps(about))
-    with pytest.raises(ValueError, match="made with a recipe, given in Python"):
+    with pytest.raises(ValueError, match="the recipe was given in Python"):
         read(str(tmp_path / "manifest.json"))
     about["recipe"] = json.loads(papers.attrs["manifest"])["recipe"]
     (tmp_path / "manifest.json").write_text(json.dumps(about))
@@ -423,7 +424,7 @@ def test_a_recipe_file_carries_it(mine, tmp_path, capsys):
     # A wrong one, and another line: exit code 2, one line, nothing written.
     for text, more, message in (
         ("total=3.0)", str(tmp_path / "wrong"), "cannot be used: ValueError: the reward's total must be"),
-        ("total=self.scale + found.total)", str(first), "results of another sweep are here (recipe.reward.hash"),
+        ("total=self.scale + found.total)", str(first), "holds the results of another sweep (recipe.reward.hash"),
     ):
         mine.write_text(MINE.replace("total=self.scale * found.total)", text))
         del sys.modules[mine.stem]

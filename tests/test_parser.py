@@ -348,18 +348,18 @@ def test_a_manifest_gives_the_run_again(file):
 
 def test_the_run_of_data_of_ones_own_is_not_repeated_with_other_data(file):
     manifest = {"config": {"dataset": "radioml"}, "seeds": [0], "data": {"name": "mine"}}
-    assert "made with the data set 'mine'" in refused("run", "--config", file(json.dumps(manifest)))
+    assert "the data set 'mine' was given in Python" in refused("run", "--config", file(json.dumps(manifest)))
 
 
 def test_a_search_that_grew_is_repeated_with_a_word(file):
     notes = parse("search", "--config", file('command = "search"\ngrown = true\ntrials = 5'))[1]
-    assert notes == ["settings.toml: this search grew by seeds or trials; made at once, its trials may be others"]
+    assert notes == ["settings.toml: seeds or trials were added to this search; repeating it may give other trials"]
 
 
 def test_old_names_are_read_with_a_word(file):
     command, notes = parse("run", "--config", file('methods = ["rl", "none"]'))
     assert command.config.policies == ("rl", "none")
-    assert notes == ["settings.toml: methods is called policies now"]
+    assert notes == ["settings.toml: methods is now called policies"]
     assert "old name of policies" in refused("run", "--config", file('methods = ["rl"]\npolicies = ["rl"]'))
 
 
@@ -388,14 +388,14 @@ def test_a_byte_order_mark_and_both_ends_of_lines_are_fine(file):
         ('scheme = "fedavgg"', "got 'fedavgg'; did you mean fedavg?"),
         ("require_gpu = 1", "settings.toml: require_gpu must be true or false; got 1"),
         ('command = "walk"', "settings.toml: command must be one of run, search, sweep; got 'walk'"),
-        ("[network]\nrate = 2", "settings.toml: network is a table; settings are lines NAME = VALUE"),
+        ("[network]\nrate = 2", "settings.toml: network is a table; write settings as lines NAME = VALUE"),
         ("rate.a = 2", "settings.toml: rate is a table"),
         ("[[runs]]\nrate = 2", "settings.toml: unknown setting runs"),
         ("gamma = 1" + "0" * 400, "settings.toml: gamma must be a number that fits into 64 bits; got 1"),
         ("gamma = 1" + "0" * 5000, "not a TOML file"),
-        ("gamma = " + "[" * 100_000, "values are nested too deep"),
-        ("gamma = " + "{a=" * 100_000, "values are nested too deep"),
-        ('{"config": ' + "[" * 100_000, "values are nested too deep"),
+        ("gamma = " + "[" * 100_000, "values are nested too deeply"),
+        ("gamma = " + "{a=" * 100_000, "values are nested too deeply"),
+        ('{"config": ' + "[" * 100_000, "values are nested too deeply"),
         ("a" + ".a" * 5_000 + " = 1", "a is a table"),
         ("num_devices: 5", "not a TOML file"),
         (b"\xff\xfe", "not a TOML file"),

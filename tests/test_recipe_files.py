@@ -111,7 +111,7 @@ def test_a_sweep_of_a_recipe_is_repeated_from_its_file(mine, tmp_path, capsys):
     with pytest.raises(SystemExit) as caught:
         commands.main(["sweep", "--config", str(first / "config.toml"), "--out", str(first)])
     assert caught.value.code == 2
-    assert "results of another sweep are here (recipe.policies.noisy.hash" in capsys.readouterr().err
+    assert "holds the results of another sweep (recipe.policies.noisy.hash" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_manifests_name_the_file_or_are_refused(tmp_path):
     assert repeat.read(str(tmp_path / "manifest.json"))[0]["recipe"] == "/a.py:b"
     about["recipe"]["file"] = None
     (tmp_path / "manifest.json").write_text(json.dumps(about))
-    with pytest.raises(ValueError, match="made with a recipe, given in Python"):
+    with pytest.raises(ValueError, match="the recipe was given in Python"):
         repeat.read(str(tmp_path / "manifest.json"))
 
 

@@ -222,8 +222,8 @@ def test_a_search_in_which_all_diverge_has_no_best(seek, tmp_path):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"objectives": ("speed",)}, r"objectives must be different ones of accuracy, .*; got \('speed',\)"),
-        ({"objectives": ()}, "objectives must be different ones"),
+        ({"objectives": ("speed",)}, r"objectives must be distinct and from accuracy, .*; got \('speed',\)"),
+        ({"objectives": ()}, "objectives must be distinct and from"),
         ({"ranges": {}}, "ranges must name at least one setting"),
         ({"ranges": {"gama": Uniform(0, 1)}}, "did you mean 'gamma'"),
         ({"ranges": {"gamma": Uniform(1, 0)}}, "axis gamma must go from a number to a larger one"),
@@ -241,12 +241,12 @@ def test_bad_input_is_refused(seek, tmp_path, options, message):
 
 def test_another_search_is_refused(whole, seek):
     with pytest.raises(
-        ValueError, match=r"another search is here \(objectives: \"reward\" only there, \"reliab.* only now\)"
+        ValueError, match=r"holds another search \(objectives: \"reward\" only there, \"reliab.* only now\)"
     ):
         seek(whole[0], objectives=("reliability",))
-    with pytest.raises(ValueError, match=r"another search is here \(ranges.gamma: .*high=1.0.*high=2.0"):
+    with pytest.raises(ValueError, match=r"holds another search \(ranges.gamma: .*high=1.0.*high=2.0"):
         seek(whole[0], ranges=RANGES | {"gamma": Uniform(0.0, 2.0)})
-    with pytest.raises(ValueError, match=r"another search is here \(seeds: 1 only there\)"):
+    with pytest.raises(ValueError, match=r"holds another search \(seeds: 1 only there\)"):
         seek(whole[0], seeds=1)
     assert len(finished(whole[1])) == 18
 
@@ -268,14 +268,14 @@ def test_what_another_search_is_of_is_told(whole, seek, tiny_config, tiny_datase
         change["data"] = replace(tiny_dataset, **change["data"])
     monkeypatch.setattr("d2djax.running.runs.map_runs", None)
     journal = (whole[0] / "journal.log").read_bytes()
-    with pytest.raises(ValueError, match=f"another search is here .*{message}") as caught:
+    with pytest.raises(ValueError, match=f"holds another search .*{message}") as caught:
         seek(whole[0], **change)
     assert "\n" not in str(caught.value) and (whole[0] / "journal.log").read_bytes() == journal
 
 
 def test_other_data_are_another_search(whole, seek, tiny_dataset):
     # One that trains reads the points.
-    with pytest.raises(ValueError, match="another search is here"):
+    with pytest.raises(ValueError, match="holds another search"):
         seek(whole[0], objectives=("accuracy",), data=replace(tiny_dataset, x=255 - tiny_dataset.x))
 
 
@@ -392,7 +392,7 @@ def test_a_second_process_is_told_who_works_here(copied, seek, tmp_path):
     )
     assert first.stdout.readline() == "held\n"
     before = (copied / "journal.log").read_bytes()
-    with pytest.raises(ValueError, match=f"process {first.pid} on .* works here; wait"):
+    with pytest.raises(ValueError, match=f"process {first.pid} on .* works in it; wait"):
         seek(copied, trials=24)
     assert (copied / "journal.log").read_bytes() == before
     # The lock of one that was killed is free.

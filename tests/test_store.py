@@ -580,9 +580,7 @@ def test_a_process_that_works_here_is_named(tmp_path):
 
         # Both help; when the other one dies, its chunk is taken over.
         assert len(fill(path, make_layout(), say=say)) == 4
-        assert len(lines) == 1 and re.search(
-            f"waiting for what process {pid} on .* computes; chunks left: 1", lines[0]
-        )
+        assert len(lines) == 1 and re.search(f"waiting for process {pid} on .*; chunks left: 1", lines[0])
     finally:
         os.kill(pid, 9)
         os.waitpid(pid, 0)
@@ -644,7 +642,7 @@ def test_differences_are_named(tmp_path, found, wanted, text):
         return chunks.check_same(tmp_path, found, wanted)
     with pytest.raises(ValueError) as caught:
         chunks.check_same(tmp_path, found, wanted)
-    assert f"{tmp_path}: results of another sweep are here ({text});" in str(caught.value)
+    assert f"{tmp_path}: holds the results of another sweep ({text});" in str(caught.value)
 
 
 def other_folders(path):

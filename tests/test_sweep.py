@@ -316,7 +316,7 @@ def test_results_of_another_sweep_are_refused(
     own = {name: changes.pop(name) for name in ("rate", "num_steps") if name in changes}
     with pytest.raises(ValueError, match=message) as caught:
         sweep(path.rpartition("/")[0], config=replace(config, **own), **changes)
-    assert "results of another sweep are here" in str(caught.value) and "\n" not in str(caught.value)
+    assert "holds the results of another sweep" in str(caught.value) and "\n" not in str(caught.value)
     assert not computed["network_of"]
     xarray.testing.assert_identical(results.read(path).load(), whole)
 

@@ -1,4 +1,4 @@
-"""What a sweep goes over: a grid, a list of points, or points drawn at random."""
+"""The points of a sweep: a grid, a list of points, or random points."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from d2djax.recipe import Recipe
 from d2djax.validation import plain_number, validate
 
 Point = Mapping[str, Any]
-# Their values name other arrays: results of two data sets, or of other policies, are not entries of one array.
-# And graphs that are valued by other weights cannot be compared.
+# Their values change the names of array entries: results of two data sets, or of different policies, do not form
+# one array. Graphs valued by different reference weights cannot be compared.
 NO_AXES = ("dataset", "data_dir", "policies", "num_classes", "reference_weights")
 
 
 @dataclass(frozen=True)
 class Uniform:
-    """Any number from `low` to `high`, all equally likely; whole ones for a setting that is whole.
+    """A uniform distribution from `low` to `high`; over whole numbers for an integer setting.
 
     Attributes:
         low: smallest value.
@@ -39,11 +39,11 @@ class Uniform:
     high: float
 
     def draw(self, rng: np.random.Generator, is_whole: bool = False) -> float:
-        """One number.
+        """Draws one number.
 
         Args:
-            rng: generator, whose state moves on.
-            is_whole: draw a whole number.
+            rng: generator, whose state advances.
+            is_whole: whether to draw a whole number.
 
         Returns:
             A number in [`low`, `high`].
@@ -54,7 +54,7 @@ class Uniform:
 
 @dataclass(frozen=True)
 class LogUniform:
-    """Any number from `low`, above 0, to `high`, every order of magnitude equally likely.
+    """A log-uniform distribution from `low` to `high`.
 
     Attributes:
         low: smallest value, above 0.
@@ -65,36 +65,36 @@ class LogUniform:
     high: float
 
     def draw(self, rng: np.random.Generator, is_whole: bool = False) -> float:
-        """One number.
+        """Draws one number.
 
         Args:
-            rng: generator, whose state moves on.
-            is_whole: draw a whole number.
+            rng: generator, whose state advances.
+            is_whole: whether to draw a whole number.
 
         Returns:
             A number in [`low`, `high`].
         """
         low, high = _limits(self, is_whole)
-        # The power may round to just outside.
+        # Rounding in exp may leave the interval slightly.
         return _drawn(min(max(np.exp(rng.uniform(np.log(low), np.log(high))), low), high), is_whole)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One of several values, all equally likely.
+    """A uniform choice among several values.
 
     Attributes:
-        values: the values, of which each may be of any kind that the setting takes.
+        values: the values, each of any type that the setting takes.
     """
 
     values: tuple[Any, ...]
 
     def draw(self, rng: np.random.Generator, is_whole: bool = False) -> Any:
-        """One value.
+        """Draws one value.
 
         Args:
-            rng: generator, whose state moves on.
-            is_whole: has no effect: the values are of their kind already.
+            rng: generator, whose state advances.
+            is_whole: has no effect, because the values already have their type.
 
         Returns:
             One of the values.
@@ -106,7 +106,7 @@ Range = Uniform | LogUniform | Choice
 
 
 def _limits(values: Uniform | LogUniform, is_whole: bool) -> tuple[float, float]:
-    """Limits of a draw; of whole numbers half a step further out, so that the ends come as often as the others."""
+    """Returns the limits of a draw, half a step wider for whole numbers, so that all values are equally likely."""
     return (math.ceil(values.low) - 0.5, math.floor(values.high) + 0.5) if is_whole else (values.low, values.high)
 
 
@@ -118,11 +118,11 @@ def check_ranges(ranges: Mapping[str, Range], own: Mapping[str, Any] = {}) -> No
     """Checks the names and limits of ranges.
 
     Args:
-        ranges: by the names of settings.
-        own: parts of one's own with numbers, by name, see `Recipe.numbered`; these may have ranges.
+        ranges: the range of each setting by name.
+        own: the user's code with numbers, by name, see `Recipe.numbered`; its numbers may have ranges.
 
     Raises:
-        ValueError: one line with the setting, the rule and the values.
+        ValueError: a name is unknown or a range is wrong; the line names the setting, the rule and the values.
     """
     if not isinstance(ranges, Mapping) or not ranges:
         raise ValueError(f"ranges must name at least one setting, such as gamma; got {shown(ranges)}")
@@ -141,26 +141,26 @@ def _check_range(name: str, values: Range, own: Mapping[str, Any]) -> None:
     if not isinstance(values, Uniform | LogUniform):
         raise ValueError(f"axis {name} must be a Uniform, LogUniform or Choice; got {shown(values)}")
     if isinstance(getattr(Config, name, None), str | tuple):
-        raise ValueError(f"axis {name} must be a Choice, as it is no number; got {shown(values)}")
+        raise ValueError(f"axis {name} must be a Choice, because it is not a number; got {shown(values)}")
     if not is_number(values.low) or not is_number(values.high):
         raise ValueError(f"axis {name} must go from a number to a larger one; got {shown(values)}")
     if not np.isfinite([values.low, values.high]).all() or values.low >= values.high:
         raise ValueError(f"axis {name} must go from a number to a larger one; got {values}")
     if isinstance(values, LogUniform) and values.low <= 0:
-        raise ValueError(f"axis {name} must begin above 0 to be drawn by its logarithm; got {values}")
+        raise ValueError(f"axis {name} must begin above 0 for a LogUniform range; got {values}")
     if is_whole(name, own) and math.ceil(values.low) > math.floor(values.high):
         raise ValueError(f"axis {name} must have a whole number between its limits; got {values}")
 
 
 def check_name(name: str, own: Mapping[str, Any] = {}) -> None:
-    """Checks that a setting can be an axis, or a number of a part of one's own, such as `ucb.width`.
+    """Checks that a setting, or a number of the user's code such as `ucb.width`, can be an axis.
 
     Args:
-        name: of the axis.
-        own: parts of one's own with numbers, by name.
+        name: name of the axis.
+        own: the user's code with numbers, by name, see `Recipe.numbered`.
 
     Raises:
-        ValueError: there is no such setting, or its values have results of different kinds.
+        ValueError: no such setting exists, or results for its values do not form one array.
     """
     names = [item.name for item in dataclasses.fields(Config)]
     if not isinstance(name, str):
@@ -176,19 +176,19 @@ def check_name(name: str, own: Mapping[str, Any] = {}) -> None:
 def random_points(
     ranges: Mapping[str, Range], count: int, seed: int = 0, own: Mapping[str, Any] = {}
 ) -> list[dict[str, Any]]:
-    """Draws points at random; the first points of a larger count are those of a smaller one.
+    """Draws random points; a larger `count` starts with the points of a smaller one.
 
     Args:
         ranges: `Uniform`, `LogUniform` or `Choice` of each setting.
-        count: points.
-        seed: of the draws.
-        own: parts of one's own, by name, whose numbers may be drawn.
+        count: number of points, at least 1.
+        seed: seed of the draws.
+        own: the user's code by name, whose numbers may be drawn, see `Recipe.numbered`.
 
     Returns:
-        The points.
+        The value of each setting at each point.
 
     Raises:
-        ValueError: a name is no setting, a range is empty or the count is under 1.
+        ValueError: a name is unknown, a range is empty or `count` is under 1.
     """
     count, seed = check_count("count of points", count), check_count("seed", seed, 0, 2**63 - 1)
     check_ranges(ranges, own)
@@ -199,7 +199,12 @@ def random_points(
 
 
 def corners(ranges: Mapping[str, Range], own: Mapping[str, Any] = {}) -> list[dict[str, Any]]:
-    """Points that a search may come to: the first values of all ranges, and every other end of each with them."""
+    """Returns test points of a search: the first end of every range, and each other end combined with these.
+
+    Args:
+        ranges: the range of each setting by name; every value of a `Choice` is an end.
+        own: see `check_ranges`.
+    """
     ends: dict[str, list[Any]] = {}
     for name, one in ranges.items():
         if isinstance(one, Choice):
@@ -211,7 +216,12 @@ def corners(ranges: Mapping[str, Range], own: Mapping[str, Any] = {}) -> list[di
 
 
 def is_whole(name: str, own: Mapping[str, Any] = {}) -> bool:
-    """Whether a setting, or a number of a part of one's own, is a whole number."""
+    """Tells whether a setting, or a number of the user's code, is a whole number.
+
+    Args:
+        name: name of the setting, or such as `ucb.width`.
+        own: see `check_ranges`.
+    """
     part, _, number = name.partition(".")
     if number:
         return part in own and numbers_are_whole(numbers_of(own[part])[number])
@@ -220,13 +230,13 @@ def is_whole(name: str, own: Mapping[str, Any] = {}) -> bool:
 
 @dataclass(frozen=True)
 class Axes:
-    """All points of a sweep, validated, and how they are laid out.
+    """All points of a sweep, validated, and their dimensions.
 
     Attributes:
-        dims: length of each dimension, by name: those of a grid, or `point`.
-        coordinates: dimension and values of each setting that differs.
-        configs: config of each point, the last dimension running fastest.
-        parts: parts of one's own with numbers, by name, with those of each point.
+        dims: length of each dimension by name: one for each axis of a grid, or `point` for a list.
+        coordinates: dimension and values of each setting that differs between points.
+        configs: config of each point, in C order (the last dimension varies fastest).
+        parts: the user's code with the numbers of each point, by name.
     """
 
     dims: dict[str, int]
@@ -238,18 +248,18 @@ class Axes:
 def lay_out(
     config: Config, axes: Mapping[str, Sequence[Any]] | Sequence[Point], own: Mapping[str, Any] = {}
 ) -> Axes:
-    """Checks every point of a sweep before anything is computed.
+    """Validates every point of a sweep before anything is computed.
 
     Args:
-        config: what the points have in common.
-        axes: values of each setting, which make a grid, or a list of points; empty: the config alone.
-        own: parts of one's own with numbers, by name, see `Recipe.numbered`; these can be axes.
+        config: the settings that all points share.
+        axes: values of each setting for a grid, or a list of points; empty: the config alone.
+        own: the user's code with numbers, by name, see `Recipe.numbered`; its numbers can be axes.
 
     Returns:
         The points.
 
     Raises:
-        ValueError: one line that says which point breaks which rule; a value of a grid repeats.
+        ValueError: a point breaks a rule, or an axis of a grid repeats a value.
     """
     if isinstance(axes, Mapping):
         values = {name: _values(name, given) for name, given in axes.items()}
@@ -268,7 +278,7 @@ def lay_out(
     for name in coordinates:
         check_name(name, own)
     found = [_at_point(config, own, point) for point in points]
-    # As validated: what is a number of NumPy here would be another one in the store.
+    # The validated values: a NumPy number would differ from its copy in the store.
     for name, (dim, given) in coordinates.items():
         if dim == "point":
             coordinates[name] = (dim, [one.values[name] for one in found])
@@ -279,7 +289,7 @@ def lay_out(
 
 
 def values_of(axes: Mapping[str, Sequence[Any]] | Sequence[Point]) -> dict[str, list[Any]]:
-    """The values of each setting of an axis, in any order; `lay_out` says what is wrong with the axes."""
+    """Returns the values of each setting on an axis, without checks; `lay_out` checks the axes."""
     if isinstance(axes, Mapping):
         return {name: list(values) if _is_list(values) else [] for name, values in axes.items()}
     points = [point for point in axes if isinstance(point, Mapping)] if _is_list(axes) else []
@@ -287,7 +297,7 @@ def values_of(axes: Mapping[str, Sequence[Any]] | Sequence[Point]) -> dict[str, 
 
 
 def _is_list(given: Any) -> bool:
-    """Whether there are values in an order that can be read more than once."""
+    """Tells whether the values are ordered and can be read more than once."""
     is_other = isinstance(given, str | bytes | Mapping | Set) or not np.iterable(given)
     return not is_other and hasattr(given, "__len__")
 
@@ -302,7 +312,7 @@ def _values(name: str, given: Sequence[Any]) -> list[Any]:
 
 
 def _different(name: str, values: list[Any]) -> list[Any]:
-    """Values as they are computed with, in single precision where they are traced."""
+    """Checks that values differ in the single precision in which traced settings are computed."""
     if len({float(np.float32(one)) if isinstance(one, float) else one for one in values}) < len(values):
         raise ValueError(f"axis {name} must not repeat a value; got {shown(values)}")
     return values
@@ -310,7 +320,7 @@ def _different(name: str, values: list[Any]) -> list[Any]:
 
 @dataclass(frozen=True)
 class _Checked:
-    """A point after its checks: its config, its parts, and the plain value of each setting that differs."""
+    """A validated point: its config, the user's code, and the plain value of each setting that differs."""
 
     config: Config
     parts: dict[str, Any]
@@ -318,7 +328,7 @@ class _Checked:
 
 
 def _number(name: str, own: Mapping[str, Any], value: Any) -> int | float:
-    """A value for a number of a part of one's own, as whole as the number is."""
+    """Converts a value for a number of the user's code; an integer number takes only whole values."""
     part, _, number = name.partition(".")
     before = numbers_of(own[part])[number]
     if np.ndim(before):
@@ -327,10 +337,14 @@ def _number(name: str, own: Mapping[str, Any], value: Any) -> int | float:
 
 
 def recipe_at(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
-    """A recipe with other values for some numbers of its code, named as on an axis, such as `ucb.width`.
+    """Returns a recipe with new values for some numbers of its code.
+
+    Args:
+        recipe: the recipe.
+        values: the values by name, such as `ucb.width`.
 
     Raises:
-        ValueError: there is no such number, or a value is none of its kind.
+        ValueError: no such number exists, or a value does not fit its type.
     """
     own = recipe.numbered
     for name in values:
@@ -356,7 +370,14 @@ def _at_point(config: Config, own: Mapping[str, Any], point: Point) -> _Checked:
 
 
 def by_program(configs: Sequence[Config]) -> list[np.ndarray]:
-    """Numbers of the points that share a program, for each program: those that differ in traced numbers only."""
+    """Groups points that share a compiled program, because they differ only in traced settings.
+
+    Args:
+        configs: config of each point.
+
+    Returns:
+        The indices of the points of each program, int arrays.
+    """
     groups: dict[Any, list[int]] = {}
     for number, config in enumerate(configs):
         groups.setdefault(jax.tree.structure(config), []).append(number)

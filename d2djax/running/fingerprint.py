@@ -1,4 +1,4 @@
-"""Fingerprints of code: what functions and objects compute, as short texts that are equal in every process."""
+"""Computes fingerprints of code: short texts that identify what functions and objects compute, in any process."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ import numpy as np
 from jax.core import Tracer
 
 PACKAGE = __name__.partition(".")[0]
-# Where a module lies is no part of what it computes: another checkout of the same code has the same results.
+# The location of a module does not affect its results: another checkout of the same code computes the same.
 _PLACES = {"__file__", "__path__", "__cached__", "__loader__", "__spec__"}
-# What a class has beside what its author wrote; docstrings and annotations compute nothing.
+# Attributes of a class that its author did not write; docstrings and annotations do not affect results.
 _UNWRITTEN = frozenset(
     {
         *(
@@ -40,7 +40,7 @@ _UNWRITTEN = frozenset(
     }
 )
 _PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented)))
-# Digest of a code object by its number; the object is kept, so that no other one gets its number.
+# Digest of a code object by its `id`; the cache keeps the object, so that Python cannot reuse the `id`.
 _codes: dict[int, tuple[types.CodeType, str, tuple[str, ...]]] = {}
 MOST_CODES = 2**14
 
@@ -52,7 +52,7 @@ def _library_folders() -> tuple[str, ...]:
 
 @functools.cache
 def _is_installed(top: str) -> bool:
-    """Whether a top package is an installed library: its name and version stand for its code."""
+    """Tells whether a top-level package is an installed library, which its name and version identify."""
     if top in (PACKAGE, "__main__", "__mp_main__", ""):
         return False
     if top in sys.stdlib_module_names:
@@ -60,7 +60,7 @@ def _is_installed(top: str) -> bool:
     module = sys.modules.get(top)
     file = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), None)
     if module is None or file is None:
-        # Code without a file, as of a notebook, is its author's own; a built-in module has a loader.
+        # Code without a file, as in a notebook, is the user's; a built-in module has a loader.
         return module is not None and getattr(module, "__loader__", None) is not None
     parts = os.path.normpath(file).split(os.sep)
     return "site-packages" in parts or "dist-packages" in parts or file.startswith(_library_folders())
@@ -71,7 +71,7 @@ def _top(name: Any) -> str:
     return name.partition(".")[0] if isinstance(name, str) else ""
 
 
-# What something is, as texts in nested tuples: printed, they are equal in every process.
+# The description of a value: nested tuples of texts, whose `repr` is equal in every process.
 Form = Any
 
 
@@ -80,7 +80,7 @@ def _digest(form: Form) -> str:
 
 
 def _constant(value: Any) -> Form:
-    """A constant of a code object; sets of texts have another order in every process."""
+    """Describes a constant of a code object; sets are sorted, because their order differs between processes."""
     if isinstance(value, types.CodeType):
         return _code(value)[0]
     if isinstance(value, tuple):
@@ -91,9 +91,9 @@ def _constant(value: Any) -> Form:
 
 
 def _code(code: types.CodeType) -> tuple[str, tuple[str, ...]]:
-    """Digest of a code object, and the names that it and the functions inside it look up.
+    """Returns the digest of a code object, and the names that it and its inner functions look up.
 
-    Names of files and of local variables, numbers of lines and docstrings compute nothing.
+    File names, names of local variables, line numbers and docstrings do not count.
     """
     known = _codes.get(id(code))
     if known is not None:
@@ -113,31 +113,31 @@ def _code(code: types.CodeType) -> tuple[str, tuple[str, ...]]:
 
 
 def _has_docstring(code: types.CodeType) -> bool:
-    """Whether the first constant is a docstring, which computes nothing."""
+    """Tells whether the first constant is a docstring, which does not affect results."""
     if not code.co_consts or not isinstance(code.co_consts[0], str):
         return False
     if sys.version_info >= (3, 13):
         return bool(code.co_flags & inspect.CO_HAS_DOCSTRING)
-    # Before, a function without one has None in its place; what else has a body is no function or has no name.
+    # Before 3.13, a function without a docstring has None here; class bodies and lambdas have no docstring here.
     return bool(code.co_flags & inspect.CO_OPTIMIZED) and not code.co_name.startswith("<")
 
 
 class Survey:
-    """Everything that some objects consist of: own functions and classes by name, each with a digest of its own.
+    """Collects a digest of each function and class, outside installed libraries, that some objects use.
 
-    A function counts by its byte code, constants, defaults, closure and attributes, and by what its global names
-    and the attributes of modules stand for now, so a replaced function or entry of a table is another one.
-    Functions and classes refer to one another by name. Those of installed libraries count by name, with what they
-    were given (closure, defaults), and their packages are listed. Arrays count by their bytes. Imports inside a
-    function are not followed.
+    The digest of a function covers its byte code, constants, defaults, closure and attributes, and the current
+    values of its global names and of module attributes. Replacing a function or a table entry changes the digest.
+    Functions and classes refer to one another by name. A function of an installed library counts by its name,
+    closure and defaults, and its package is listed. Arrays count by their bytes. Imports inside a function are not
+    followed.
 
     Attributes:
-        digests: of each own function and class, by module and name within it.
-        packages: installed top packages that something was taken from.
+        digests: digest of each function and class, by its module and its name within the module.
+        packages: installed top-level packages that the objects use.
     """
 
     def __init__(self) -> None:
-        """Begins with nothing."""
+        """Starts empty."""
         self.digests: dict[tuple[str, str], str] = {}
         self.packages: set[str] = set()
         self._names: dict[int, Form] = {}
@@ -147,7 +147,14 @@ class Survey:
         self._open: dict[int, int] = {}
 
     def add(self, value: Any) -> Form:
-        """The form of a value in which own functions and classes stand with their names; `digests` has the rest."""
+        """Adds a value and everything that it uses.
+
+        Args:
+            value: a function, class, object, array or plain value, or a container of these.
+
+        Returns:
+            Its description, in which functions and classes are names; `digests` holds their content.
+        """
         found = self._of(value)
         while self._left:
             place, one = self._left.popleft()
@@ -155,14 +162,14 @@ class Survey:
         return found
 
     def by_module(self) -> dict[str, str]:
-        """One digest for all that was found in each module, 16 hexadecimal digits by its name."""
+        """Returns one digest for each module, 16 hexadecimal digits, by its name."""
         found: dict[str, list[Form]] = {}
         for module, name in sorted(self.digests):
             found.setdefault(module, []).append((name, self.digests[module, name]))
         return {module: _digest(parts)[:16] for module, parts in found.items()}
 
     def _named(self, value: Any, module: str) -> Form:
-        """The name of an own function or class, which is looked into later; equal names are numbered."""
+        """Names a function or class and queues it for its digest; equal names are numbered."""
         known = self._names.get(id(value))
         if known is None:
             name = value.__qualname__
@@ -186,7 +193,7 @@ class Survey:
             return f"module {value.__name__}"
         if isinstance(value, (np.ndarray, np.generic, jax.Array)):
             return self._array(value)
-        # What contains itself is told by how far out it was met.
+        # A value that contains itself is described by the distance to its outer occurrence.
         if id(value) in self._open:
             return f"outer {len(self._open) - self._open[id(value)]}"
         self._open[id(value)] = len(self._open)
@@ -240,7 +247,7 @@ class Survey:
         return (str(array.dtype), array.shape, digest.hexdigest())
 
     def _foreign(self, value: Any, module: str) -> Form:
-        """A function or class of a library: its name, and what a function was given."""
+        """Describes a library's function or class by name, and a function also by its closure and defaults."""
         self.packages.add(_top(module))
         name = f"{module}.{value.__qualname__}"
         if isinstance(value, type) or not (value.__closure__ or value.__defaults__ or value.__kwdefaults__):
@@ -254,14 +261,14 @@ class Survey:
             del self._open[id(value)]
 
     def _instance(self, value: Any) -> Form:
-        """An object by its class and what it holds; a wrapper of a function also by that function."""
+        """Describes an object by its class and its attributes, and a wrapper also by the wrapped function."""
         kind, parts = type(value), []
         if callable(wrapped := getattr(value, "__wrapped__", None)):
             parts.append(self._of(wrapped))
         if dataclasses.is_dataclass(value):
             names = [one.name for one in dataclasses.fields(value)]
             if any(_top(one.__module__) == "flax" for one in kind.__mro__):
-                # Where a Flax module stands in another one.
+                # `parent` refers to the Flax module that contains this one.
                 names = [name for name in names if name != "parent"]
             parts += [(name, self._of(getattr(value, name, None))) for name in names]
         elif _is_installed(_top(kind.__module__)) and not hasattr(value, "__dict__"):
@@ -275,9 +282,9 @@ class Survey:
         return ("object", self._of(kind), *parts)
 
     def _reduced(self, value: Any) -> Form:
-        """What an object of a library would be pickled as; its kind alone where it cannot be."""
+        """Describes an object of a library by its pickled form, or as `closed` if it cannot be pickled."""
         if callable(value) and isinstance(getattr(value, "__qualname__", None), str):
-            # Of a built-in method, also what it is a method of.
+            # For a built-in method, this is the object that it is bound to.
             owner = getattr(value, "__self__", None)
             return (f"{getattr(value, '__module__', '')}.{value.__qualname__}", self._of(owner))
         try:
@@ -295,7 +302,7 @@ class Survey:
         return (digest, [self._of(one) for one in given if one], found)
 
     def _global(self, value: Any, names: tuple[str, ...], met: set[int]) -> Form:
-        """A global value, or what a function may look up in a module: all of its names that the module has."""
+        """Describes a global value; for a module, the attributes whose names occur in the function."""
         if type(value) is not types.ModuleType:
             return self._of(value)
         if id(value) in met:
@@ -305,7 +312,7 @@ class Survey:
         there = [(name, scope[name]) for name in names if name in scope and name not in _PLACES]
         if _is_installed(_top(value.__name__)):
             self.packages.add(_top(value.__name__))
-            # Its own code counts by its version; what somebody else has put there counts as such.
+            # The library counts by its version; functions that others have assigned to its modules count in full.
             there = [(name, one) for name, one in there if type(one) is types.ModuleType or _is_put(one)]
         return (value.__name__, *((name, self._global(one, names, met)) for name, one in there))
 
@@ -327,12 +334,12 @@ class Survey:
 
 
 def _is_put(value: Any) -> bool:
-    """Whether a function does not come from a library."""
+    """Tells whether a value is a function from outside installed libraries."""
     return type(value) is types.FunctionType and not _is_installed(_top(value.__globals__.get("__name__")))
 
 
 def _is_generated(value: Any) -> bool:
-    """Whether `dataclasses` wrote a method: the fields say all about it."""
+    """Tells whether `dataclasses` generated a method, which the fields determine."""
     code = getattr(getattr(value, "__wrapped__", value), "__code__", None)
     return code is not None and code.co_qualname.startswith("__create_fn__.")
 
@@ -342,13 +349,13 @@ def _texts(value: Any) -> tuple[str, ...]:
 
 
 def fingerprint(value: Any) -> str:
-    """Fingerprint of a value with all code that it refers to: 32 hexadecimal digits, equal in every process.
+    """Computes the fingerprint of a value and of all code that it refers to.
 
     Args:
-        value: a function, a class, an object, an array, or a tuple of such.
+        value: a function, a class, an object, an array, or a tuple of these.
 
     Returns:
-        The digits; they change when something changes that `value` may compute with, see `Survey`.
+        32 hexadecimal digits, equal in every process; any change that may affect results changes them (`Survey`).
     """
     survey = Survey()
     return _digest((survey.add(value), sorted(survey.digests.items())))

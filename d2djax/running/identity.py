@@ -1,4 +1,4 @@
-"""What results are of, as plain JSON: runs with equal identities have equal results, whatever they belong to."""
+"""The identity of results as plain JSON: runs with equal identities have equal results."""
 
 from __future__ import annotations
 
@@ -28,18 +28,17 @@ from d2djax.rng import run_key
 from d2djax.running import machine
 from d2djax.running.fingerprint import PACKAGE, Survey, fingerprint
 
-# Told beside an identity, without being part of it. The commit is one of them: the fingerprints of the code say
-# whether anything that takes part differs, where a commit may also change a text or a test.
+# Entries that the manifest records but that are not part of the identity. The commit is one of them: fingerprints
+# of the code detect every change that affects results, whereas a commit may only change a text or a test.
 BESIDE = ("commit", "machine", "wall_seconds", "finished", "data.source", "data.file", "recipe.file")
 BESIDE += ("recipe.network.file",)
 _VERSIONS = ("d2djax", "jax", "jaxlib", "flax", "optax")
-# Settings of JAX that change numbers. How keys are made, and the partitionable generator, are fixed in `rng` and
-# `program` instead.
+# Settings of JAX that change numbers. `rng` fixes the kind of keys, and `programs` the partitionable generator.
 _JAX = (
     *("jax_default_matmul_precision", "jax_disable_jit", "jax_enable_x64", "jax_numpy_dtype_promotion"),
     *("jax_random_seed_offset", "jax_softmax_custom_jvp"),
 )
-# Flags of XLA that change no number.
+# Flags of XLA that do not change numbers.
 _HARMLESS_FLAGS = ("xla_force_host_platform_device_count", "xla_dump_", "xla_gpu_cuda_data_dir")
 _TRAINING = frozenset(
     {
@@ -47,8 +46,8 @@ _TRAINING = frozenset(
         *("server_learning_rate", "proximal_weight", "straggler_draw", "test_fraction"),
     }
 )
-# Settings that only some runs read, and which; those that do not train read none of `_TRAINING`. Those of channel
-# models are in `channel.MODELS`, those of schemes in `federated.SCHEMES`, those of points in `data.SOURCES`.
+# Settings that only some runs read, and the condition. Runs without training read none of `_TRAINING`.
+# `channel.MODELS`, `federated.SCHEMES` and `data.SOURCES` list those of channel models, schemes and data sets.
 _READ_IF: dict[str, Callable[[Config], bool]] = {
     "classes_per_device": lambda config: config.partition == "k_classes",
     "points_per_device": lambda config: config.partition != "own",
@@ -62,11 +61,16 @@ _READ_IF: dict[str, Callable[[Config], bool]] = {
 
 
 def settings_of(configs: Sequence[Config], recipe: Any, trains: bool) -> dict[str, Any]:
-    """The settings that some runs read, with the values of the first.
+    """Returns the settings that some runs read, with the values of the first config.
 
-    Not among them: settings of another partition, channel or scheme, or of what a given network has, the preset
-    network where there is one of one's own, and the place of the data, whose bytes count instead. Code of one's own
-    that is given the config may read any setting.
+    Settings of unused partitions, channel models and schemes are left out, as are settings that a given network
+    replaces, the setting `model` if the recipe has a model, and the folder of the data, whose bytes count instead.
+    If the user's code receives the config, all settings count.
+
+    Args:
+        configs: config of each point.
+        recipe: the user's code.
+        trains: whether the runs train.
     """
     found = dataclasses.asdict(configs[0])
     read = {name for name in found if any(_READ_IF.get(name, lambda config: True)(config) for config in configs)}
@@ -75,12 +79,12 @@ def settings_of(configs: Sequence[Config], recipe: Any, trains: bool) -> dict[st
     by_scheme = [SCHEMES[config.scheme].settings for config in configs]
     read -= {name for one in SCHEMES.values() for name in one.settings}.difference(*by_scheme)
     sources = [SOURCES[config.dataset] for config in configs if config.dataset in SOURCES]
-    # A setting that only the points of some data sets depend on counts where such points are used.
+    # A setting that only some data sets depend on counts only if one of them is used.
     read -= {name for source in SOURCES.values() for name in source.settings} - {
         name for source in sources if trains for name in source.settings
     }
     if not trains:
-        # What owners of points hold out is not among what they exchange.
+        # Points have owners, who do not exchange the points that they hold out.
         has_owners = any(config.partition == "own" for config in configs)
         read -= _TRAINING - ({"test_fraction"} if has_owners else set())
     if recipe.server is None:
@@ -105,12 +109,12 @@ def _content(cell: Any) -> Any:
     try:
         return cell.cell_contents
     except ValueError:
-        # Not set yet.
+        # The cell is still empty.
         return None
 
 
 def _numbers(value: Any) -> dict[str, Any]:
-    """The plain values that a part of a recipe was made with, by name."""
+    """Returns the plain values that a part of a recipe was made with, by name."""
     if isinstance(value, functools.partial):
         found = {f"argument {number}": one for number, one in enumerate(value.args)} | value.keywords
     elif dataclasses.is_dataclass(value):
@@ -124,21 +128,31 @@ def _numbers(value: Any) -> dict[str, Any]:
 
 
 def name_of(value: Any) -> str:
-    """Module and name of a part of a recipe."""
+    """Returns module and name of a part of a recipe, such as `mine.UCB`."""
     named = value.func if isinstance(value, functools.partial) else value
     named = named if hasattr(named, "__qualname__") else type(named)
     return f"{getattr(named, '__module__', '')}.{named.__qualname__}"
 
 
 def describe(value: Any) -> dict[str, Any] | None:
-    """A part of a recipe: its module and name, its plain numbers, and the fingerprint of all its code."""
+    """Describes a part of a recipe.
+
+    Returns:
+        `name` (module and name), `numbers` (plain values by name) and `hash` (fingerprint of all its code); none
+        for none.
+    """
     if value is None:
         return None
     return {"name": name_of(value), "numbers": _numbers(value), "hash": fingerprint(value)}
 
 
 def parameters_of(model: Any, shape: Sequence[int]) -> dict[str, str]:
-    """Type and shape of each parameter of a model for points of a shape, by its place; computes nothing."""
+    """Returns type and shape of each parameter of a model by its path, such as `float32[784, 10]`.
+
+    Args:
+        model: a Flax module; it is traced, not computed.
+        shape: shape of a point.
+    """
     x = jax.ShapeDtypeStruct((1, *shape), jnp.float32)
     leaves = jax.tree_util.tree_leaves_with_path(
         jax.eval_shape(functools.partial(first_parameters, model), run_key(0), x)
@@ -150,7 +164,7 @@ def parameters_of(model: Any, shape: Sequence[int]) -> dict[str, str]:
 
 
 def _numbered(name: str, part: Any, axes: Collection[str]) -> dict[str, Any]:
-    """A part with numbers; those that differ between points do not count."""
+    """Describes a part with numbers, without the numbers that are on an axis."""
     numbers = {number: np.asarray(value) for number, value in numbers_of(part).items()}
     told = {number: value.item() if value.ndim == 0 else fingerprint(value) for number, value in numbers.items()}
     told = {number: value for number, value in told.items() if f"{name}.{number}" not in axes}
@@ -158,7 +172,7 @@ def _numbered(name: str, part: Any, axes: Collection[str]) -> dict[str, Any]:
 
 
 def _network(network: Any) -> dict[str, Any] | None:
-    """A network of one's own: the shape and digest of each of its arrays, or what there is to say of a function."""
+    """Describes the user's network: shape and digest of each array, or for a function what `describe` returns."""
     arrays = arrays_of(network)
     if not arrays:
         return describe(network)
@@ -178,7 +192,7 @@ def _recipe(recipe: Any, shape: Sequence[int], axes: Collection[str]) -> dict[st
 
 
 def digest(datasets: Iterable[Any]) -> str:
-    """Digest of all points, labels and owners of some data sets: 32 hexadecimal digits."""
+    """Returns the digest of all points, labels and owners of some data sets: 32 hexadecimal digits."""
     return _digest(array for one in datasets for array in (one.x, one.y, one.owner))
 
 
@@ -193,14 +207,14 @@ def _digest(arrays: Iterable[np.ndarray | None]) -> str:
 
 
 def _data(datasets: Sequence[Any], trains: bool) -> dict[str, Any]:
-    """What there is to say of the data; what differs between points that read different ones is in the digest."""
+    """Describes the first data set; the digest covers all data sets of the points."""
     first = datasets[0]
     about = {"name": first.name, "source": first.source, "class_names": list(first.class_names)}
     about |= {"shape": list(first.shape), "dtype": str(first.dtype)}
     if first.file is not None:
         about["file"] = first.file
-    # A graph depends on how many points of each class the devices have, which the settings fix, or the owners; its
-    # energy on the bits of a point.
+    # A graph depends on the number of points of each class on each device, which the settings or the owners fix.
+    # Its energy depends on the bits per point.
     if first.owner is not None:
         about |= {"owners": _digest((first.y, first.owner))}
     return about | {"points": len(first.y), "digest": digest(datasets)} if trains else about
@@ -215,7 +229,7 @@ def _version(top: str) -> str | None:
 
 
 def _versions(packages: Collection[str]) -> dict[str, str]:
-    """Versions of Python, of what every run uses, and of the libraries that a recipe uses."""
+    """Returns the versions of Python, of the packages of every run, and of the libraries that a recipe uses."""
     tops = [*_VERSIONS, *sorted(set(packages) - set(_VERSIONS) - set(sys.stdlib_module_names))]
     found = {top: version for top in tops if (version := _version(top)) is not None}
     return {"python": "{}.{}".format(*platform.python_version_tuple()[:2])} | found
@@ -239,21 +253,21 @@ def identify(
     axes: Mapping[str, Sequence[Any]] = {},
     dimensions: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """All that results depend on, as plain JSON that is equal in every process.
+    """Collects everything that results depend on, as plain JSON that is equal in every process.
 
     Args:
-        configs: the validated config of each point; one without axes.
-        seeds: of the runs.
-        datasets: the data of the points, each once; of one that is only described, the bytes do not count.
-        recipe: code of one's own.
-        functions: where the code begins that takes part.
-        trains: the runs train.
+        configs: the validated config of each point; a single one without axes.
+        seeds: seeds of the runs.
+        datasets: the distinct data sets of the points; the bytes count only if the runs train.
+        recipe: the user's code.
+        functions: entry points of the code that computes the results.
+        trains: whether the runs train.
         axes: values of each setting that differs between points.
-        dimensions: names of the dimensions of the points, in their order.
+        dimensions: names of the dimensions of the points, in order.
 
     Returns:
-        config, axes, dimensions, seeds, training, data, recipe, code (a fingerprint for each module, of all its
-        functions that take part), versions, jax, backend; and the commit, which is only told, see `differences`.
+        config, axes, dimensions, seeds, training, data, recipe, code (one fingerprint for each module, over all
+        functions used), versions, jax, backend; and the commit, which `differences` ignores.
     """
     survey = Survey()
     for one in functions:
@@ -277,22 +291,22 @@ def identify(
     return json.loads(json.dumps(found))
 
 
-# --- in words ---
+# --- differences in words ---
 
 MOST_NAMED = 6
 MOST_SHOWN = 60
 
 
 def differences(found: Mapping[str, Any], wanted: Mapping[str, Any], besides: Collection[str] = ()) -> str:
-    """In words and in one line, which entries of two identities differ; empty if none does.
+    """Describes in one line which entries of two identities differ.
 
     Args:
-        found: what is there.
-        wanted: what is asked for.
-        besides: entries that may differ, such as "seeds" or "axes"; those in `BESIDE` always may.
+        found: the stored identity.
+        wanted: the requested identity.
+        besides: entries that may differ, such as "seeds" or "axes"; entries in `BESIDE` always may.
 
     Returns:
-        `name: this there, that now` for each entry, lists without what is in both.
+        `name: this there, that now` for each entry, lists without common elements; empty if nothing differs.
     """
     there, now = _flat(found), _flat(wanted)
     allowed = (*BESIDE, *besides)
@@ -302,7 +316,7 @@ def differences(found: Mapping[str, Any], wanted: Mapping[str, Any], besides: Co
         if there.get(name, _NOTHING) != now.get(name, _NOTHING)
         and not any(name == one or name.startswith(f"{one}.") for one in allowed)
     ]
-    # First what both have: the entries that only one has often follow from it.
+    # Entries of both come first: entries of only one often follow from them.
     names.sort(key=lambda name: name not in there or name not in now)
     texts = [_difference(name, there.get(name, _NOTHING), now.get(name, _NOTHING)) for name in names[:MOST_NAMED]]
     if len(names) > MOST_NAMED:
@@ -314,7 +328,7 @@ _NOTHING = object()
 
 
 def _flat(entries: Mapping[str, Any]) -> dict[str, Any]:
-    """Entries of entries as entries, so that a difference names the setting."""
+    """Flattens nested entries to dotted names, so that a difference names the setting."""
     found: dict[str, Any] = {}
     for name, value in entries.items():
         if isinstance(value, Mapping) and value:
@@ -333,7 +347,7 @@ def _difference(name: str, there: Any, now: Any) -> str:
 
 
 def _of_lists(there: list[Any], now: list[Any]) -> str:
-    """What only one of two lists has; in which order they have it, if that is all."""
+    """Describes what only one of two lists has, or else the first difference of their order."""
     in_there, in_now = set(map(_text, there)), set(map(_text, now))
     only_there = [one for one in there if _text(one) not in in_now]
     only_now = [one for one in now if _text(one) not in in_there]
@@ -342,13 +356,13 @@ def _of_lists(there: list[Any], now: list[Any]) -> str:
         place = next(places, None)
         if place is None:
             return f"{len(there)} entries there, {len(now)} now"
-        return f"in another order, {_text(there[place])} there and {_text(now[place])} now at place {place + 1}"
+        return f"in another order, {_text(there[place])} there and {_text(now[place])} now at position {place + 1}"
     parts = [(only_there, "only there"), (only_now, "only now")]
     return ", ".join(f"{_entries(one)} {where}" for one, where in parts if one)
 
 
 def _entries(values: list[Any]) -> str:
-    """A few entries; whole numbers in a row as `4 to 99`."""
+    """Lists a few entries; writes consecutive whole numbers as `4 to 99`."""
     whole = all(type(value) is int for value in values)
     if whole and len(values) > 2 and values == list(range(values[0], values[0] + len(values))):
         return f"{values[0]} to {values[-1]}"
@@ -357,7 +371,7 @@ def _entries(values: list[Any]) -> str:
 
 
 def _around_the_first_difference(first: str, second: str) -> tuple[str, str]:
-    """Two long texts without what they begin with alike."""
+    """Cuts the common beginning of two long texts."""
     pairs = enumerate(zip(first, second, strict=False))
     same = next((place for place, (one, other) in pairs if one != other), min(len(first), len(second)))
     start = max(0, same - 10) if max(len(first), len(second)) > MOST_SHOWN else 0

@@ -1,4 +1,4 @@
-"""The machine that runs the work: what it is, how its cores are used, where compiled programs are kept."""
+"""Describes and configures the machine: cores, memory, devices, and the cache of compiled programs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PACKAGES = ("d2djax", "jax", "jaxlib", "flax", "optax", "numpy", "xarray", "zar
 
 
 def num_cores() -> int:
-    """Cores that this process may use: its affinity and, in a container, its share of time, at least 1."""
+    """Returns how many cores this process may use, at least 1: its affinity, limited by a container's quota."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, int(min(allowed, _share_of_cores())))
 
@@ -31,13 +31,13 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 
 def _share_of_cores() -> float:
-    """Cores' worth of time that Linux allows this process, by its control group and those around it."""
+    """Returns the CPU quota of this process in cores, the minimum over its control group and all parents."""
     shares = [math.inf]
     for folder in _control_groups():
         for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
             try:
                 quota, period = " ".join((folder / name).read_text() for name in names).split()
-                # No limit: "max", or -1 in older kernels.
+                # "max", or -1 in older kernels, means no limit.
                 shares += [int(quota) / int(period)] * (quota != "max" and int(quota) > 0)
             except (OSError, ValueError):
                 continue
@@ -45,7 +45,7 @@ def _share_of_cores() -> float:
 
 
 def _control_groups() -> list[Path]:
-    """Folders of the control groups of this process, as far as they can be seen."""
+    """Returns the folders of the visible control groups of this process."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -60,7 +60,7 @@ def _control_groups() -> list[Path]:
 
 
 def memory_bytes() -> int:
-    """Memory of the machine, bytes; 0 where the system does not say."""
+    """Returns the memory of the machine in bytes; 0 if the system does not report it."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
@@ -68,7 +68,7 @@ def memory_bytes() -> int:
 
 
 def available_memory() -> int:
-    """Memory that this process may still take, bytes; 0 where the system does not say."""
+    """Returns the memory that this process can still allocate, in bytes; 0 if the system does not report it."""
     found = [memory_bytes()]
     with contextlib.suppress(OSError, ValueError):
         lines = Path("/proc/meminfo").read_text().splitlines()
@@ -80,12 +80,12 @@ def available_memory() -> int:
 
 
 def accelerator_memory() -> int:
-    """Memory that JAX may take of an accelerator, bytes; 0 on a CPU."""
+    """Returns the memory of one accelerator that JAX may use, in bytes; 0 on a CPU."""
     return (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit", 0)
 
 
 def most_memory_used() -> int:
-    """Largest memory so far, bytes: of the fullest accelerator, else of this process; 0 where it is not known."""
+    """Returns the peak memory in bytes: of the fullest accelerator, else of this process; 0 if unknown."""
     used = [(device.memory_stats() or {}).get("peak_bytes_in_use", 0) for device in jax.local_devices()]
     if max(used) or not hasattr(resource, "getrusage"):
         return max(used)
@@ -94,43 +94,43 @@ def most_memory_used() -> int:
 
 
 def use_all_cores() -> None:
-    """Makes each core a device of its own, so that runs are spread over the cores of a machine without GPU.
+    """Makes each core a JAX device, so that runs are spread over all cores of a machine without a GPU.
 
-    Call before the first JAX operation; afterwards, or where `JAX_NUM_CPU_DEVICES` is set, nothing changes.
+    Call it before the first JAX operation; later, or if `JAX_NUM_CPU_DEVICES` is set, it has no effect.
     """
     if "JAX_NUM_CPU_DEVICES" in os.environ:
         return
     try:
         jax.config.update("jax_num_cpu_devices", num_cores())
     except RuntimeError:
-        # JAX has started: its devices are fixed, and one device still computes the same.
+        # JAX has already started with fixed devices; one device computes the same results.
         return
 
 
 def start() -> None:
-    """Starts JAX on the devices that it is to use.
+    """Starts JAX on its devices.
 
     Raises:
-        ValueError: there is none of the kind that `JAX_PLATFORMS` names.
+        ValueError: the machine has no device of the kind that `JAX_PLATFORMS` names.
     """
     try:
         jax.devices()
     except (RuntimeError, AssertionError) as error:
         asked = os.environ.get("JAX_PLATFORMS")
-        # JAX says nothing at all where a GPU is asked for and there is none.
-        why = str(error).partition("\n")[0] or "there is no such device here"
+        # JAX gives no message if a requested GPU does not exist.
+        why = str(error).partition("\n")[0] or "this machine has no such device"
         raise ValueError(f"JAX_PLATFORMS={asked}: {why}" if asked else f"JAX does not start: {why}") from error
 
 
 def join_processes(coordinator: str = "", count: int = 0, number: int = -1) -> None:
-    """Makes this process one of several that work on one program, as on a TPU pod or over the nodes of a cluster.
+    """Joins several processes that run one program, as on a TPU pod or on several nodes of a cluster.
 
-    Call before the first JAX operation. What is left out JAX finds by itself on Slurm, Open MPI and TPU pods.
+    Call it before the first JAX operation. On Slurm, Open MPI and TPU pods, JAX detects omitted arguments.
 
     Args:
-        coordinator: `host:port` of the first process.
-        count: processes in all.
-        number: of this one, from 0.
+        coordinator: `host:port` of the first process; empty: detected.
+        count: total number of processes; 0: detected.
+        number: index of this process, from 0; -1: detected.
     """
     given: dict[str, Any] = {}
     if coordinator:
@@ -145,10 +145,10 @@ def join_processes(coordinator: str = "", count: int = 0, number: int = -1) -> N
 
 
 def use_compilation_cache() -> Path | None:
-    """Keeps compiled programs on disk, so that a second start compiles nothing anew.
+    """Caches compiled programs on disk, so that a second start does not compile them again.
 
-    The folder is `JAX_COMPILATION_CACHE_DIR`, else one for this jaxlib and this processor under
-    `$XDG_CACHE_HOME` or `~/.cache`. Off with `D2DJAX_CACHE=0` and on macOS.
+    The folder is `JAX_COMPILATION_CACHE_DIR`, or one for this jaxlib and this processor under
+    `$XDG_CACHE_HOME` or `~/.cache`. `D2DJAX_CACHE=0` disables the cache; macOS has none.
 
     Returns:
         The folder, or none if the cache is off.
@@ -158,7 +158,7 @@ def use_compilation_cache() -> Path | None:
         return None
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return Path(os.environ["JAX_COMPILATION_CACHE_DIR"])
-    # Programs compiled for another processor may crash here, as on a home folder that unlike nodes share.
+    # A program compiled for another processor may crash; different nodes may share one home folder.
     processor = hashlib.sha256(_processor().encode()).hexdigest()[:12]
     folder = base / "xla" / f"{importlib.metadata.version('jaxlib')}-{processor}"
     jax.config.update("jax_compilation_cache_dir", str(folder))
@@ -166,7 +166,7 @@ def use_compilation_cache() -> Path | None:
 
 
 def _processor() -> str:
-    """Name and instruction sets of the processor, as far as the system tells."""
+    """Returns name and instruction sets of the processor, as far as the system reports them."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -175,24 +175,24 @@ def _processor() -> str:
 
 
 def device_names() -> list[str]:
-    """Names of the local devices, one each, such as "NVIDIA H100" or "cpu"."""
+    """Returns the name of each local device, such as "NVIDIA H100" or "cpu"."""
     return [device.device_kind for device in jax.local_devices()]
 
 
 def silent_fallback() -> str | None:
-    """One line if the machine has a GPU or TPU that JAX does not use, else none."""
+    """Returns one line if the machine has a GPU or TPU that JAX does not use; otherwise none."""
     if jax.default_backend() != "cpu":
         return None
     if Path("/proc/driver/nvidia/version").exists() or Path("/dev/nvidia0").exists():
-        install = "in the clone, pip install '.[cuda12]' or '.[cuda13]'"
+        install = "run pip install '.[cuda12]' or '.[cuda13]' in the clone"
         return f"this machine has an NVIDIA GPU, but JAX runs on the CPU: {install}"
     if Path("/dev/accel0").exists():
-        return "this machine has a TPU, but JAX runs on the CPU: in the clone, pip install '.[tpu]'"
+        return "this machine has a TPU, but JAX runs on the CPU: run pip install '.[tpu]' in the clone"
     return None
 
 
 def versions() -> dict[str, str]:
-    """Versions of the packages that results depend on; packages that are missing are left out."""
+    """Returns the versions of Python and of the installed packages that results depend on, by name."""
     found = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
@@ -203,7 +203,7 @@ def versions() -> dict[str, str]:
 
 
 def git_commit() -> str | None:
-    """Commit of the checkout that the package runs from, "+" if it was changed; none outside a checkout."""
+    """Returns the commit of the package's checkout, with "+" if files changed; none outside a checkout."""
     folder = Path(__file__).resolve().parents[2]
     if not (folder / ".git").exists():
         return None
@@ -215,7 +215,7 @@ def git_commit() -> str | None:
 
 
 def describe() -> dict[str, Any]:
-    """Versions, devices, cores and memory, for the manifest and for `d2djax info`."""
+    """Returns versions, devices, cores and memory (GiB) for the manifest and for `d2djax info`."""
     return {
         "versions": versions(),
         "backend": jax.default_backend(),

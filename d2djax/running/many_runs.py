@@ -1,4 +1,4 @@
-"""Many runs of one function: as many at a time as fit in memory, spread over all devices."""
+"""Runs one function for many items, over all devices, with as many items at a time as fit in memory."""
 
 from __future__ import annotations
 
@@ -19,52 +19,55 @@ from d2djax.running.programs import REPLICATED, SPLIT, Compiled, Program, make_m
 Tree = Any
 MEMORY_SHARE = 0.6
 SECONDS_PER_CALL = 1.0
-# The width that is left after a program ran out of memory.
+# The reduced width of each program that ran out of memory.
 _most_width: dict[Program, int] = {}
 
 
 def share(tree: Tree) -> Tree:
-    """Copies arrays to every device; what lies there already is not copied again."""
+    """Copies a pytree of arrays to every device, except arrays that are already there."""
     return jax.device_put(tree, NamedSharding(make_mesh(), REPLICATED))
 
 
 def memory_limit() -> int:
-    """Bytes that the runs in flight on one device may take together."""
+    """Returns the bytes that the concurrent runs of one device may use together."""
     limit = accelerator_memory() or memory_bytes() // len(jax.local_devices())
     return int(MEMORY_SHARE * limit)
 
 
 def compile_to_fit(program: Program, size: int, width: int | None = None) -> Compiled:
-    """Compiles what `map_runs` runs, unless it has done so before.
+    """Compiles the program of `map_runs`, unless it is already compiled.
 
-    On a CPU one run at a time: a core's cache holds the models of one run, not of several. On an accelerator as
-    many as fit in its memory, since a single run leaves most of it idle: the largest power of two, so that
-    numbers of runs that differ a little share a program.
+    On a CPU, the width is 1: the cache of a core holds the models of one run, not of several. On an accelerator,
+    where a single run leaves most of the device idle, it is the largest power of two that fits in memory, so that
+    similar numbers of runs share a program.
 
     Args:
-        program: what is to be compiled.
-        size: number of items; it matters on accelerators only.
-        width: runs at the same time on each device; none: as above.
+        program: the program to compile.
+        size: number of items; only accelerators use it.
+        width: concurrent runs on each device; none: as above.
+
+    Returns:
+        The compiled program.
 
     Raises:
-        ValueError: `width` is under 1, or the program takes more memory than the machine has.
+        ValueError: `width` is under 1, or the program needs more memory than the machine has.
     """
     if width is None and jax.default_backend() != "cpu":
         one = programs.compiled(program, 1)
         share = -(-size // make_mesh().size)
         width = 2 ** int(np.log2(max(1, min(memory_limit() // max(1, one.bytes), share))))
     compiled = _compiled_that_fits(program, 1 if width is None else width)
-    # A system that promises more memory than it has would end the process in the middle.
+    # A system that overcommits memory would kill the process during the work.
     if jax.default_backend() == "cpu" and compiled.bytes > (memory_bytes() or compiled.bytes):
         raise ValueError(
             f"a run needs {compiled.bytes / 2**30:,.1f} GiB of memory, and the machine has "
-            f"{memory_bytes() / 2**30:,.1f} GiB; fewer devices, points or a smaller batch need less"
+            f"{memory_bytes() / 2**30:,.1f} GiB; use fewer devices or points, or a smaller batch"
         )
     return compiled
 
 
 def _compiled_that_fits(program: Program, width: int) -> Compiled:
-    """The program of a width; of half of it where compiling runs out of memory, as trials of kernels may do."""
+    """Compiles with the given width, and halves it while compilation (autotuning) runs out of memory."""
     while True:
         width = min(width, _most_width.get(program, width))
         try:
@@ -74,18 +77,22 @@ def _compiled_that_fits(program: Program, width: int) -> Compiled:
 
 
 def _halve(program: Program, width: int, error: Exception) -> None:
-    """Half as many runs at a time from now on, if it was memory that failed and there is a half."""
+    """Halves the width of a program after an out-of-memory error; raises any other error again."""
     if "RESOURCE_EXHAUSTED" not in str(error) or width == 1:
         raise error
     _most_width[program] = width // 2
 
 
 def _spread(items: Tree, numbers: np.ndarray, compiled: Compiled, mesh: Mesh) -> tuple[Tree, jax.Array, np.ndarray]:
-    """Items in the slots of the devices, blocks of each device, and the slots whose results are wanted."""
+    """Distributes items over the slots of the devices.
+
+    Returns:
+        The items by slot, the number of blocks of each device, and the slots that hold a requested run.
+    """
     per_device = -(-numbers.size // mesh.size)
     taken = np.clip(numbers.size - per_device * np.arange(mesh.size), 0, per_device)
     slot = np.arange(compiled.slots)
-    # Places without a run get one that is there: a block may compute it, and nobody reads the result.
+    # Slots without a run repeat an existing item: a block may compute it, but nothing reads the result.
     place = np.minimum(per_device * np.arange(mesh.size)[:, None] + slot, numbers.size - 1)
     wanted = np.flatnonzero((slot < taken[:, None]).ravel())
     split = NamedSharding(mesh, SPLIT)
@@ -96,14 +103,14 @@ def _spread(items: Tree, numbers: np.ndarray, compiled: Compiled, mesh: Mesh) ->
 
 
 def _fetch(found: Tree, wanted: np.ndarray, into: Tree) -> None:
-    """Copies the wanted rows of results from all devices; with several processes, in every one of them."""
+    """Copies the requested rows of results from all devices to the host, in every process."""
 
     def fetch(leaf: jax.Array, rows: np.ndarray) -> None:
         if not leaf.is_fully_addressable:
             rows[: wanted.size] = np.asarray(multihost_utils.process_allgather(leaf, tiled=True))[wanted]
             return
         done = 0
-        # Device by device: a whole array would be put together from all slots, also those without a run.
+        # Device by device, because a copy of the whole array would include the slots without a run.
         for shard in sorted(leaf.addressable_shards, key=lambda shard: shard.index[0].start or 0):
             first = shard.index[0].start or 0
             own = wanted[(wanted >= first) & (wanted < first + shard.data.shape[0])] - first
@@ -114,9 +121,9 @@ def _fetch(found: Tree, wanted: np.ndarray, into: Tree) -> None:
 
 
 def _next_blocks(blocks: int, seconds: float, most: int) -> int:
-    """Blocks of the next call, so that calls take a second: long enough not to count, short enough to watch."""
+    """Returns the blocks of the next call, for calls of about a second: little overhead, frequent progress."""
     wanted = int(np.clip(blocks * SECONDS_PER_CALL / max(seconds, 1e-9), 1, most))
-    # Processes that work on the same program take the same runs.
+    # Processes that run the same program must take the same runs.
     return wanted if jax.process_count() == 1 else int(multihost_utils.broadcast_one_to_all(np.int32(wanted)))
 
 
@@ -133,22 +140,22 @@ def map_runs(
 ) -> Tree:
     """Computes `function(shared, item, static)` for every item, over all devices.
 
-    One compilation serves every number of runs. On a CPU, where a run is computed by itself, its result does not
-    depend on the others, on their number or on the devices, to the last bit. A device that runs out of memory
-    takes half as many runs at the same time from then on.
+    One compilation serves every number of runs. On a CPU, where each run is computed separately, its result is
+    bitwise independent of the other runs, of their number and of the devices. When a device runs out of memory,
+    the width is halved from then on.
 
     Args:
-        function: a pure function, the same object in every call so that it compiles once.
+        function: a pure function of one run; the same object in every call, so that it compiles once.
         shared: pytree that all runs read.
-        items: pytree with a leading axis, one entry per run.
-        static: hashable, part of the program.
-        program: what `program_of` gives of these four, where it is known; it looks into all code that takes part.
-        width: runs at the same time on each device; none: chosen to fit, see `compile_to_fit`.
-        advance: called on the host after each call of the program with the number of runs done in it.
-        announce: called with the compiled program before the first runs, and when a smaller one takes its place.
+        items: pytree of arrays [R, ...], one row per run.
+        static: hashable value, part of the program.
+        program: result of `program_of` for these four arguments, if known; computing it inspects all code.
+        width: concurrent runs on each device; none: see `compile_to_fit`.
+        advance: called on the host after each call of the program, with the number of runs just finished.
+        announce: called with the compiled program before the first runs, and again if a smaller one replaces it.
 
     Returns:
-        Results as NumPy arrays with a leading axis of runs.
+        Pytree of NumPy arrays [R, ...].
 
     Raises:
         ValueError: `width` is under 1.
@@ -172,7 +179,7 @@ def map_runs(
             compiled, blocks = _compiled_that_fits(program, compiled.width), 1
             announce(compiled)
             continue
-        # Not kept beside those of the next call.
+        # Free them before the next call.
         del given, found
         blocks = _next_blocks(blocks, time.perf_counter() - started, compiled.slots // compiled.width)
         done += numbers.size

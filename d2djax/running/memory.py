@@ -1,4 +1,4 @@
-"""What a run takes of memory at least, by its settings alone: absurd sizes are refused before anything is made."""
+"""Computes from the settings a lower bound of the memory of a run, to reject absurd sizes before any allocation."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ WORD = 4
 
 @dataclass(frozen=True)
 class Need:
-    """A part of what is needed.
+    """One part of the required memory.
 
     Attributes:
-        what: for people.
+        what: description for messages.
         settings: names of the settings that it grows with.
-        bytes: at least so many.
+        bytes: lower bound, bytes.
     """
 
     what: str
@@ -35,10 +35,10 @@ class Need:
 
 
 def _of_graphs(config: Config) -> list[Need]:
-    """What the search for the graphs of one run takes."""
+    """Lists what graph discovery needs in one run."""
     devices, policies = config.num_devices, config.policies
     pairs, learns = devices**2, any(BUILT_IN[name].learns for name in policies)
-    # Power and outage; while they learn the sums, the tries and the values of the policies, too.
+    # Power and outage; learning also needs the sums, the counts and the values of the policies.
     per_link = 5 if learns else 2
     found = [
         Need(
@@ -46,7 +46,7 @@ def _of_graphs(config: Config) -> list[Need]:
             ("num_devices", "num_states"),
             WORD * per_link * config.num_states * pairs,
         ),
-        # Trust is a byte; what is offered and what is requested are numbers.
+        # Trust takes one byte; offers and requests take one number each.
         Need(
             "what each device may send to each other",
             ("num_devices", "num_classes"),
@@ -68,7 +68,7 @@ def _of_graphs(config: Config) -> list[Need]:
 
 
 def _of_training(config: Config, shape: Sequence[int], num_parameters: int, asked: np.ndarray | None) -> list[Need]:
-    """What the training of one policy of one run takes."""
+    """Lists what the training of one policy needs in one run."""
     devices, batch, point = config.num_devices, config.batch_size, WORD * math.prod(shape)
     is_local = not SCHEMES[config.scheme].aggregates_every_step
     rounds, steps = config.num_steps // config.aggregation_interval, steps_between_aggregations(config)
@@ -83,7 +83,7 @@ def _of_training(config: Config, shape: Sequence[int], num_parameters: int, aske
         Need("the curves", ("num_steps", "aggregation_interval"), WORD * rounds),
     ]
     if is_local:
-        # Devices may train one after the other, so that there is one minibatch at a time.
+        # Devices may train one after another, with one minibatch in memory at a time.
         found.append(Need("a minibatch", ("batch_size",), point * batch))
         found.append(Need("the models of all devices", ("num_devices", "model"), WORD * devices * num_parameters))
     else:
@@ -96,7 +96,7 @@ def _of_training(config: Config, shape: Sequence[int], num_parameters: int, aske
 
 
 def _of_results(config: Config, runs: int, trains: bool) -> list[Need]:
-    """What the results of all runs take together."""
+    """Lists what the results of all runs need together."""
     devices, classes, policies = config.num_devices, config.num_classes, len(config.policies)
     network = 2 * WORD * config.num_states * devices**2 + classes * devices**2
     graphs = WORD * policies * devices * (config.num_states + classes)
@@ -114,32 +114,32 @@ def check_memory(
     num_parameters: int = 0,
     asked: np.ndarray | None = None,
 ) -> None:
-    """Checks that the memory that is available holds what runs take at least; makes nothing.
+    """Checks that the available memory holds the minimum that runs need; allocates nothing.
 
     Args:
         config: a validated config.
         shape: shape of a point.
         trains: whether the runs train.
-        runs: runs whose results are in memory at the same time.
-        num_parameters: numbers in the model, if they are known.
+        runs: number of runs whose results are in memory together.
+        num_parameters: number of model parameters; 0 if unknown.
         asked: see `supply.check_fits`.
 
     Raises:
-        ValueError: it does not; one line names the settings of the largest part and how much there is.
+        ValueError: the memory is too small; the line names the settings of the largest part.
     """
     run = _of_graphs(config) + (_of_training(config, shape, num_parameters, asked) if trains else [])
     kept, host, accelerator = _of_results(config, runs, trains), available_memory(), accelerator_memory()
-    # One run first: where it does not fit by itself, its settings are to blame, not the number of runs.
+    # One run comes first: if it does not fit by itself, the cause is its settings, not the number of runs.
     for needs, available in [(run, accelerator or host), (kept if accelerator else run + kept, host)]:
         total, largest = sum(need.bytes for need in needs), max(needs, key=lambda need: need.bytes)
-        # Where the system does not say what there is, nothing can be refused.
+        # If the system does not report its memory, nothing can be rejected.
         if available and total > available:
             values = {"seeds": f"{runs:,} runs"}
             names = " and ".join(values.get(name) or f"{name}={getattr(config, name)}" for name in largest.settings)
             verb = "needs" if len(largest.settings) == 1 and largest.settings != ("seeds",) else "need"
             raise ValueError(
-                f"{names} {verb} {_size(largest.bytes)} of memory for {largest.what}, of {_size(total)} in all at "
-                f"least; {_size(available)} are available"
+                f"{names} {verb} {_size(largest.bytes)} of memory for {largest.what}, of at least {_size(total)} "
+                f"in total; {_size(available)} are available"
             )
 
 

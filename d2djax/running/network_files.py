@@ -1,4 +1,4 @@
-"""Networks in files of one's own, `city.npz`: arrays by the names of `GivenNetwork`."""
+"""Reads the user's networks from files such as `city.npz`, whose arrays have the names of `GivenNetwork`."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ if TYPE_CHECKING:
 
 
 def load_network(path: str | os.PathLike[str]) -> GivenNetwork:
-    """Reads parts of a network, or of several, from a file that `numpy.savez` wrote; it is never unpickled.
+    """Reads parts of one or several networks from a file of `numpy.savez`, without unpickling.
 
     Args:
         path: `city.npz` with at least one of the arrays gain, position, trust and counts, see `GivenNetwork`.
 
     Returns:
-        The parts, checked, and the file that they are from.
+        The checked parts, with the path of the file.
 
     Raises:
-        DataError: the file is missing or damaged, has another array, or an array has a wrong shape or value; one
-            line with the name of the file says which.
+        DataError: the file is missing or damaged, has an unknown array, or an array has a wrong shape or value.
     """
     from d2djax.network import PARTS
     from d2djax.networks import GivenNetwork, check_own

@@ -1,4 +1,4 @@
-"""Settings of many runs as few arrays: a config has forty numbers, and every array of a program has its cost."""
+"""Packs the settings of many runs into few arrays: a config has forty numbers, and every array adds overhead."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Tree = Any
 
 
 def _kinds(leaves: Sequence[tuple[tuple[int, ...], np.dtype]]) -> dict[np.dtype, list[int]]:
-    """Places of the leaves that are one number for each item, by kind of number."""
+    """Returns, for each dtype, the indices of the leaves that hold one number per item."""
     kinds: dict[np.dtype, list[int]] = {}
     for place, (shape, dtype) in enumerate(leaves):
         if len(shape) == 1:
@@ -21,20 +21,37 @@ def _kinds(leaves: Sequence[tuple[tuple[int, ...], np.dtype]]) -> dict[np.dtype,
 
 
 def abstract(tree: Tree, rows: int | None = None) -> tuple[Any, tuple]:
-    """Structure, and (shape, kind) of each leaf, hashable; with `rows`, as if it had that many rows."""
+    """Returns the structure of a tree and the (shape, dtype) of each leaf, both hashable.
+
+    Args:
+        tree: pytree of arrays.
+        rows: replaces the length of the first axis of every leaf; none: the shapes stay.
+    """
     leaves, structure = jax.tree.flatten(tree)
     start = (lambda shape: shape) if rows is None else (lambda shape: (rows, *shape[1:]))
     return structure, tuple((start(np.shape(leaf)), np.dtype(leaf.dtype)) for leaf in leaves)
 
 
 def packed_shapes(item: tuple[Any, tuple], rows: int) -> list[tuple[tuple[int, ...], np.dtype]]:
-    """Shapes and kinds of what `pack` makes of items like `item`, which is what `abstract` gives."""
+    """Returns shape and dtype of each array that `pack` makes.
+
+    Args:
+        item: result of `abstract` for the items.
+        rows: number of items.
+    """
     together = [((rows, len(places)), dtype) for dtype, places in _kinds(item[1]).items()]
     return together + [((rows, *shape[1:]), dtype) for shape, dtype in item[1] if len(shape) > 1]
 
 
 def pack(items: Tree) -> list[np.ndarray]:
-    """Items as few arrays with a leading axis of items: the numbers of each kind in one, then all other leaves."""
+    """Packs items into few arrays.
+
+    Args:
+        items: pytree of arrays [R, ...].
+
+    Returns:
+        One array [R, K] for each dtype of the leaves [R], then all other leaves [R, ...].
+    """
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(items)]
     kinds = _kinds([(leaf.shape, leaf.dtype) for leaf in leaves])
     together = [np.stack([leaves[place] for place in places], axis=1) for places in kinds.values()]
@@ -42,7 +59,12 @@ def pack(items: Tree) -> list[np.ndarray]:
 
 
 def unpack(packed: Sequence[jax.Array], item: tuple[Any, tuple]) -> Tree:
-    """One item, from one row of each array that `pack` made; `item` is what `abstract` gives of the items."""
+    """Restores one item.
+
+    Args:
+        packed: one row of each array that `pack` made.
+        item: result of `abstract` for the items.
+    """
     structure, leaves = item
     kinds = _kinds(leaves)
     found: dict[int, jax.Array] = {}

@@ -1,4 +1,4 @@
-"""What a sweep consists of: its points, the programs that compute them, and where their results go."""
+"""Plans a sweep: its points, the programs that compute them, and the layout of the results."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from d2djax.supply import all_options
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """All runs of a sweep, checked, and the programs that compute them.
+    """All validated runs of a sweep, and the programs that compute them.
 
     Attributes:
-        axes: its points.
+        axes: the points.
         seeds: [R] int32.
         setups: one for each program.
-        program: [P] int, the program of each point.
-        trains: the runs train; otherwise they end with their graphs.
+        program: [P] int, index of each point's setup.
+        trains: whether the runs train; otherwise they stop after discovery.
     """
 
     axes: Axes
@@ -42,12 +42,12 @@ class SweepPlan:
     trains: bool
 
     def __len__(self) -> int:
-        """Runs in all."""
+        """Returns the total number of runs."""
         return len(self.axes.configs) * len(self.seeds)
 
     @cached_property
     def coordinates(self) -> dict[str, tuple[np.ndarray, dict[str, str]]]:
-        """Values and attributes of every dimension within a run: all that occur at any point."""
+        """Values and attributes of every dimension within a run: the union over all points."""
         found: dict[str, tuple[np.ndarray, dict[str, str]]] = {}
         for setup in self.setups:
             for name, (values, attributes) in results.coordinates(
@@ -66,16 +66,18 @@ class SweepPlan:
         width: int | None,
         announce: Callable[[str, Any], None],
     ) -> dict[str, results.Variable]:
-        """Variables of some runs: (dimensions, values, attributes) by name, the first dimension over the runs.
-
-        What a point does not have, such as rounds between its own, is NaN or -1.
+        """Computes some runs.
 
         Args:
             points: [U] int, point of each run.
-            runs: [U] int, place of each run's seed.
-            stages: gives the stages of a chunk, from the setup and the number of its runs.
-            width: runs at the same time on each device; none: chosen to fit.
-            announce: called with the name of a stage and its plan, before its first runs.
+            runs: [U] int, index of each run's seed.
+            stages: returns the stages of a chunk for a setup and its number of runs.
+            width: concurrent runs on each device; none: chosen to fit.
+            announce: called with the name of a stage and its compiled program, before its first runs.
+
+        Returns:
+            (dimensions, values, attributes) of each variable; the first axis of the values has length U. Entries
+            that a point does not have, such as rounds between its own, are NaN or -1.
         """
         found: dict[str, results.Variable] = {}
         for number, setup in enumerate(self.setups):
@@ -95,7 +97,7 @@ class SweepPlan:
                 width=width,
                 announce=announce,
             )
-            # The one traced number that is read here; the bits of all uploads may pass what 32 bits hold.
+            # `variables` reads only this traced number; the bits of all uploads may exceed 32 bits.
             config = replace(setup.config, num_stragglers=np.asarray(configs.num_stragglers, np.int64))
             more = setup.sizes.num_parameters, setup.own_reward
             part = results.variables(config, setup.candidates, graphs, learning, *more)
@@ -105,7 +107,7 @@ class SweepPlan:
     def _put(
         self, found: dict, part: dict[str, results.Variable], rows: np.ndarray, size: int, setup: Setup
     ) -> None:
-        """Puts variables of one program's runs where they belong among all of a chunk."""
+        """Writes the variables of one program's runs to their rows and coordinates in the chunk."""
         own = results.coordinates(setup.config, setup.candidates, setup.dataset)
         for name, (dims, values, attributes) in part.items():
             if name not in found:
@@ -129,14 +131,31 @@ def plan_sweep(
     trains: bool = True,
     like: Sequence[Setup] = (),
 ) -> SweepPlan:
-    """Checks all of a sweep and gets its data, if no setup in `like` has it; all else as of `sweep`."""
+    """Validates a sweep and loads its data.
+
+    Args:
+        config: see `sweep`, as all arguments but the last.
+        axes: see `sweep`.
+        seeds: see `sweep`.
+        data: see `sweep`.
+        recipe: see `sweep`.
+        trains: whether the runs train.
+        like: setups whose data are reused if they are the same.
+
+    Returns:
+        The plan; nothing is compiled yet.
+
+    Raises:
+        ValueError: see `sweep`.
+        DataError: the data set cannot be read.
+    """
     run_seeds = check_seeds(seeds)
     config = fill_in(config, data, recipe, trains=trains, axes=values_of(axes))
     laid = lay_out(config, axes, {} if recipe is None else recipe.numbered)
     groups = by_program(laid.configs)
     setups: list[Setup] = []
     for numbers in groups:
-        # Programs share the data wherever they read the same: it is large, and made or read only once.
+        # Programs share equal data, which is large and is read or generated only once.
         at = laid.configs[numbers[0]]
         setup = set_up(at, data, recipe, like=(*like, *setups), trains=trains, axes=values_of(axes))
         setups.append(setup)
@@ -147,7 +166,7 @@ def plan_sweep(
 
 
 def manifest_of(plan: SweepPlan) -> dict[str, Any]:
-    """What the results are of, see `identity`; two sweeps with equal manifests have equal results."""
+    """Returns the identity of a sweep's results, see `identify`, with one digest for each data set."""
     found = identify(
         plan.axes.configs,
         plan.seeds,
@@ -159,25 +178,25 @@ def manifest_of(plan: SweepPlan) -> dict[str, Any]:
         dimensions=list(plan.axes.dims),
     )
     if "digest" in found["data"]:
-        # Each data set for itself, so that the data of further points can join them.
+        # One digest for each data set, so that further points can add their data.
         read = {_what_is_read(setup): setup.dataset for setup in plan.setups}
         found["data"]["digest"] = {name: digest([data]) for name, data in read.items()}
     return found
 
 
 def _what_is_read(setup: Setup) -> str:
-    """What tells the data sets of the points of a sweep apart: what is read or made of a built-in one."""
+    """Names what a point reads or generates of a built-in data set, which tells the points' data apart."""
     source = SOURCES.get(setup.dataset.name)
     return "all" if source is None else source.told(all_options(source, setup.config, setup.asked))
 
 
 def lay_out_store(plan: SweepPlan, manifest: dict[str, Any], shards: int = 1) -> layout.Layout:
-    """Where the results of a sweep go; nothing is computed for it.
+    """Lays out the store of a sweep, without computing anything.
 
     Args:
         plan: the sweep.
-        manifest: see `manifest_of`; it is kept with the results.
-        shards: processes that divide the chunks among them.
+        manifest: result of `manifest_of`, stored with the results.
+        shards: number of processes that divide the chunks.
     """
     dims = plan.axes.dims | {"run": len(plan.seeds)}
     found: dict[str, Any] = {}
@@ -190,7 +209,7 @@ def lay_out_store(plan: SweepPlan, manifest: dict[str, Any], shards: int = 1) ->
         found |= results.variables(setup.config, setup.candidates, zeros[0], zeros[1], *more)
     coordinates = {name: (dim, _values(values), {}) for name, (dim, values) in plan.axes.coordinates.items()}
     coordinates["run"] = ("run", plan.seeds, {"long_name": "seed"})
-    # Runs that do not train have no rounds.
+    # Runs without training have no rounds.
     used = {dim for dims_, *_ in found.values() for dim in dims_}
     coordinates |= {name: (name, *rest) for name, rest in plan.coordinates.items() if name in used}
     return layout.Layout(
@@ -210,7 +229,7 @@ def lay_out_store(plan: SweepPlan, manifest: dict[str, Any], shards: int = 1) ->
 
 
 def _most_runs(plan: SweepPlan, shards: int) -> int:
-    """Runs of a chunk: what a stop may lose, so few where each takes long; and enough chunks for all shards."""
+    """Returns the runs of a chunk: few if runs are slow, since an interruption loses a chunk; 4 chunks a shard."""
     is_slow = plan.trains and jax.default_backend() == "cpu"
     return max(1, min(32 if is_slow else 256, len(plan) // (4 * shards)))
 

@@ -1,4 +1,4 @@
-"""One compiled program for many runs of one function, compiled while other work goes on."""
+"""Compiles one program for many runs of one function, in the background."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ REPLICATED, SPLIT = PartitionSpec(), PartitionSpec("run")
 
 @dataclass(frozen=True)
 class Compiled:
-    """How runs are computed: `width` at the same time on each device, then the next, up to `slots` in one call.
+    """A compiled program. One call computes up to `slots` runs on each device, `width` at a time.
 
     Attributes:
-        call: the compiled program: shared arrays, items [devices * slots, ...] and blocks to compute on each
-            device [devices], to results [devices * slots, ...].
-        width: runs at the same time on each device.
-        slots: runs in one call on each device, at most; a multiple of `width`.
-        bytes: what one call takes on each device, from the compiled program: arguments, results and temporaries.
+        call: maps shared arrays, items [devices * slots, ...] and the number of blocks of each device [devices] to
+            results [devices * slots, ...].
+        width: concurrent runs on each device.
+        slots: maximum number of runs in one call on each device; a multiple of `width`.
+        bytes: memory of one call on each device, as the compiler reports it: arguments, results and temporaries.
     """
 
     call: Callable[[Tree, Tree, Tree], Tree]
@@ -50,23 +50,22 @@ class Compiled:
 
 
 def make_mesh() -> Mesh:
-    """One axis, `run`, over all devices, also those of other processes that work on the same program."""
-    # Explicit axes, the default of newer versions, refuse `vmap` inside a sharded program.
+    """Makes a mesh with one axis, `run`, over the devices of all processes that run the same program."""
+    # Explicit axes, the default of newer versions, do not allow `vmap` inside a sharded program.
     return Mesh(np.array(jax.devices()), ("run",), axis_types=(AxisType.Auto,))
 
 
 @dataclass(frozen=True)
 class Program:
-    """All that sets a program apart from others but its width.
+    """Everything that identifies a program, except its width.
 
     Attributes:
-        function: of one run, as `map_runs` takes it.
-        static: part of the program.
+        function: the function of one run, see `map_runs`.
+        static: static value of the program, see `map_runs`.
         mesh: the devices.
-        shared: structure and shapes of what all runs read, as `abstract` gives them.
-        item: those of the items, as if there were one.
-        code: fingerprint of the function and of `static`: of a function that was replaced, or of another value in
-            a closure or a table, there is another program.
+        shared: result of `abstract` for the arrays that all runs read.
+        item: result of `abstract` for the items, with one row.
+        code: fingerprint of `function` and `static`, which changes if a function, a closure or a table changes.
     """
 
     function: Callable[[Tree, Tree, Any], Tree]
@@ -78,13 +77,20 @@ class Program:
 
 
 def program_of(function: Callable, shared: Tree, items: Tree, static: Any) -> Program:
-    """The program that `map_runs` needs for these arguments; of arrays, shape and type are enough."""
+    """Identifies the program that `map_runs` needs.
+
+    Args:
+        function: see `map_runs`.
+        shared: see `map_runs`; only shapes and dtypes matter.
+        items: see `map_runs`; only shapes and dtypes matter.
+        static: see `map_runs`.
+    """
     code = fingerprint((function, static))
     return Program(function, static, make_mesh(), abstract(shared), abstract(items, rows=1), code)
 
 
 def _same_draws() -> AbstractContextManager[None]:
-    """Random numbers as a list of any length has them, see `rng.draw_rounded_up`, whatever JAX is set to."""
+    """Makes a draw independent of its length, see `rng.draw_rounded_up`, whatever the settings of JAX are."""
     return jax.threefry_partitionable(True)
 
 
@@ -95,15 +101,15 @@ def _concrete(abstract: tuple[Any, tuple], sharding: NamedSharding | None) -> Tr
 
 @lru_cache(maxsize=64)
 def _jitted(function: Callable, static: Any, code: str) -> Callable[[Tree, Tree], Tree]:
-    """The function of one run; an inner `jit` remembers what it traced, for shapes and for programs."""
+    """Jits the function of one run, so that `result_shapes` and `_lower` share one trace."""
     return jax.jit(lambda shared, item: function(shared, item, static))
 
 
 @lru_cache(maxsize=64)
 def result_shapes(program: Program) -> Tree:
-    """Shape and type of the result of one run, without computing or compiling."""
+    """Returns the result of one run as a pytree of `jax.ShapeDtypeStruct`, without computing or compiling."""
     row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), _concrete(program.item, None))
-    # Sharded as in the program, so that one trace of the function serves both.
+    # The sharding is that of the program, so that both share one trace of the function.
     specs = {"in_specs": (REPLICATED, REPLICATED), "out_specs": REPLICATED, "check_vma": False}
     inside = jax.shard_map(_jitted(program.function, program.static, program.code), mesh=program.mesh, **specs)
     with _same_draws():
@@ -111,13 +117,13 @@ def result_shapes(program: Program) -> Tree:
 
 
 def _on_one_device(one: Callable, width: int, items: Tree, num_blocks: jax.Array) -> Tree:
-    """Results of the first `num_blocks` blocks of `width` items; zeros in the places of all others."""
+    """Computes the first `num_blocks` blocks of `width` items; the other rows of the results are zero."""
 
     def block(first: jax.Array) -> Tree:
         if width > 1:
             part = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, first, width), items)
             return jax.vmap(one)(part)
-        # A run of its own, not a batch of one: the same bits whatever else is in the call.
+        # A single run, not a batch of one: its bits do not depend on the rest of the call.
         return jax.tree.map(lambda leaf: leaf[None], one(jax.tree.map(lambda leaf: leaf[first], items)))
 
     def step(number: jax.Array, results: Tree) -> Tree:
@@ -127,19 +133,19 @@ def _on_one_device(one: Callable, width: int, items: Tree, num_blocks: jax.Array
     slots = jax.tree.leaves(items)[0].shape[0]
     shapes = jax.eval_shape(block, jnp.int32(0))
     empty = jax.tree.map(lambda leaf: jnp.zeros((slots, *leaf.shape[1:]), leaf.dtype), shapes)
-    # The bound is traced: one program serves every number of runs, and none is computed to fill it up.
+    # The bound is traced: one program serves every number of runs, without padding runs.
     return jax.lax.fori_loop(0, num_blocks[0], step, empty)
 
 
 def _lower(program: Program, width: int) -> tuple[jax.stages.Lowered, int]:
-    """The program before XLA compiles it, and its slots on each device."""
+    """Lowers the program for XLA; also returns its slots on each device."""
     if width < 1:
         raise ValueError(f"width must be at least 1; got {width}")
     inner, mesh, item = _jitted(program.function, program.static, program.code), program.mesh, program.item
     row_bytes = sum(int(np.prod(shape)) * dtype.itemsize for shape, dtype in item[1])
     row_bytes += sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(result_shapes(program)))
     slots = width * int(np.clip(MOST_CALL_BYTES // (width * max(1, row_bytes)), 1, MOST_BLOCKS))
-    # The runs are independent, so nothing needs checking across devices.
+    # The runs are independent, so no check across devices is needed.
     specs = {"in_specs": (REPLICATED, SPLIT, SPLIT), "out_specs": SPLIT, "check_vma": False}
 
     def runs(shared: Tree, items: Tree, num_blocks: jax.Array) -> Tree:
@@ -154,9 +160,9 @@ def _lower(program: Program, width: int) -> tuple[jax.stages.Lowered, int]:
 
 
 def _compiler_options() -> dict[str, Any]:
-    """Options of XLA, unless some are set: on a CPU without its last level of optimisation, which takes longer.
+    """Returns the options of XLA: optimisation level 2 on a CPU, unless the user sets a level.
 
-    `python -m benchmarks --only end_to_end` shows both; what is compiled runs no slower without it.
+    Level 3 compiles more slowly, and its programs are no faster (`python -m benchmarks --only end_to_end`).
     """
     is_set = "xla_backend_optimization_level" in os.environ.get("XLA_FLAGS", "")
     return {} if is_set or jax.default_backend() != "cpu" else {"xla_backend_optimization_level": 2}
@@ -171,39 +177,51 @@ def _compile(lowered: jax.stages.Lowered, width: int, slots: int) -> Compiled:
 
 @cache
 def _compilers() -> ThreadPoolExecutor:
-    # All programs of a run at once; one by one where several processes have to compile them in the same order.
+    # A run compiles all programs at once. Several processes must compile in the same order, one by one.
     return ThreadPoolExecutor(1 if jax.process_count() > 1 else 3, thread_name_prefix="compile")
 
 
-# Programs by what they compute; a sweep uses few, and one that is not in use any more may go.
+# A sweep uses few programs, so the least recently used one can be dropped.
 @lru_cache(maxsize=64)
 def _started(program: Program, width: int) -> Future[Compiled]:
-    # Traced here, where settings of JAX hold that are made for one thread; XLA works beside Python.
+    # Tracing needs the thread-local settings of JAX, so it happens here; XLA compiles in another thread.
     lowered, slots = _lower(program, width)
     return _compilers().submit(_compile, lowered, width, slots)
 
 
 def start(program: Program, width: int | None) -> None:
-    """Begins to compile a program that will be needed soon; on a CPU alone.
+    """Starts to compile a program in the background, on a CPU only.
 
-    While it compiles, an accelerator tries out kernels on itself, which should not happen beside other work.
+    Compilation for an accelerator times kernels on it, which should not overlap with other work.
+
+    Args:
+        program: the program.
+        width: concurrent runs on each device; none: 1.
     """
     if jax.default_backend() == "cpu":
         _started(program, 1 if width is None else width)
 
 
 def compiled(program: Program, width: int) -> Compiled:
-    """The program of a width, compiled unless it has been before."""
+    """Returns the compiled program for a width; compiles it unless it is already compiled.
+
+    Args:
+        program: the program.
+        width: concurrent runs on each device, at least 1.
+
+    Raises:
+        ValueError: `width` is under 1.
+    """
     try:
         return _started(program, width).result()
     except Exception:
-        # What failed for once, such as for memory, may be tried again.
+        # Compilation that failed, for example for lack of memory, can be tried again.
         _started.cache_clear()
         raise
 
 
 def cancel() -> None:
-    """Leaves out what waits to be compiled, for a process that is about to end."""
+    """Cancels pending compilations, for a process that is about to end."""
     if _compilers.cache_info().currsize:
         _compilers().shutdown(wait=False, cancel_futures=True)
         _compilers.cache_clear()
@@ -211,5 +229,5 @@ def cancel() -> None:
 
 
 def num_compiled() -> int:
-    """Programs that this process has compiled so far."""
+    """Returns how many programs this process has compiled so far."""
     return _started.cache_info().misses

@@ -1,7 +1,7 @@
-"""Progress of long work for people: a bar with the time left, or plain lines where the output is a file.
+"""Shows the progress of long work: a bar with the remaining time, or plain lines if the output is a file.
 
-There are two, as they say different things: `stage` shows one stage of a run, with a clock that ticks while nothing
-ends, and `Tally` shows a whole sweep, with rates and memory over many stages of many chunks.
+`stage` shows one stage of a run, with a running clock. `Tally` shows a whole sweep, with rates and memory over many
+stages of many chunks.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ Stage = Callable[[int], AbstractContextManager[Advance]]
 
 
 def errors() -> Console:
-    """Standard error as all messages for people are written to it."""
+    """Returns a console on standard error, to which all messages go."""
     return Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
 
 def clock(seconds: float) -> str:
-    """Seconds as `m:ss`, or `h:mm:ss` from an hour on."""
+    """Formats seconds as `m:ss`, or as `h:mm:ss` from one hour."""
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d}"
 
 
 def plural(number: int, name: str) -> str:
-    """A number of things: "1 run", "1,344 runs"."""
+    """Formats a count with its noun: "1 run", "1,344 runs"."""
     return f"{number:,} {name}{'' if number == 1 else 's'}"
 
 
 def _rate(value: float) -> str:
-    """A rate in about three digits, without exponents."""
+    """Formats a rate with about three digits."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
@@ -84,7 +84,11 @@ def _lines(console: Console, name: str, total: int) -> Iterator[Advance]:
 
 
 def announcer(console: Console | None) -> Callable[[str, object], None]:
-    """A function that says how a stage of the work is done, once for each way."""
+    """Returns a function that prints the name and the program of a stage, each distinct line once.
+
+    Args:
+        console: where to print; none: nothing is printed.
+    """
     said: set[str] = set()
 
     def announce(name: str, plan: object) -> None:
@@ -101,12 +105,12 @@ def stage(console: Console | None, name: str, total: int) -> Iterator[Advance]:
     """Shows one stage of the work on standard error, in a notebook, or in a log.
 
     Args:
-        console: where to; none: nothing is shown.
-        name: what is being done.
-        total: units of work.
+        console: where to print; none: nothing is printed.
+        name: name of the stage.
+        total: number of units of work.
 
     Yields:
-        A function to call with the number of units just done.
+        A function to call with the number of units just finished.
     """
     if console is None:
         yield lambda done: None
@@ -118,16 +122,16 @@ def stage(console: Console | None, name: str, total: int) -> Iterator[Advance]:
 
 @dataclass
 class Tally:
-    """What a sweep has done so far.
+    """Counts the progress of a sweep.
 
     Attributes:
-        show: called with the share of the work that is done, for `str(tally)` to be shown; see `live`.
-        total: runs that are left to do here, of which `done` are finished.
-        whole: all runs that are asked for, those included that were done before or that others do.
-        heavy: the stage by which the progress within a chunk is measured.
+        show: called with the tally and the finished share of the work, in [0, 1]; see `live`.
+        total: runs that this process has to do, including the `done` ones.
+        whole: all requested runs, including earlier ones and those of other processes.
+        heavy: the stage that measures progress within a chunk.
         done: runs of finished chunks.
-        diverged: runs among them with a policy that left the finite numbers.
-        work: units done of each kind of work, by name.
+        diverged: runs among them in which the numbers of a policy are not finite.
+        work: finished units of each kind of work, by name.
     """
 
     show: Callable[[Tally, float], None]
@@ -142,7 +146,12 @@ class Tally:
     _first: tuple[float, float, dict[str, int]] | None = None
 
     def stages(self, runs: int, units: dict[str, tuple[str, int]]) -> Callable[[str], Stage]:
-        """Stages of a chunk of `runs` runs; `units` names the work in one unit of a stage, and how much it is."""
+        """Returns a function that makes the stages of a chunk by name.
+
+        Args:
+            runs: number of runs of the chunk.
+            units: for each stage, the kind of work of one unit and its amount.
+        """
 
         @contextmanager
         def shown(name: str, total: int) -> Iterator[Advance]:
@@ -154,7 +163,7 @@ class Tally:
                     self.work[kind] = self.work.get(kind, 0) + done * size
                 if name == self.heavy:
                     self._part += runs * done / total
-                    # Rates count from here: all programs are compiled.
+                    # Rates are measured from here, when all programs are compiled.
                     self._first = self._first or (time.monotonic(), self.done + self._part, dict(self.work))
                 self._show()
 
@@ -165,7 +174,7 @@ class Tally:
         return lambda name: lambda total: shown(name, total)
 
     def finish(self, runs: int, diverged: int) -> None:
-        """Counts the runs of a finished chunk."""
+        """Adds the runs of a finished chunk, of which some diverged."""
         self.done, self.diverged, self._part = self.done + runs, self.diverged + diverged, 0.0
         self._show()
 
@@ -189,7 +198,11 @@ class Tally:
 
 @contextmanager
 def live(console: Console | None) -> Iterator[Callable[[Tally, float], None]]:
-    """Yields what shows a tally: a bar with its line, or a line every few seconds where the output is a file."""
+    """Yields the `show` function of a `Tally`: a bar with its line, or a line every few seconds in a file.
+
+    Args:
+        console: where to print; none: nothing is printed.
+    """
     shown = -math.inf
 
     def line(tally: Tally, share: float) -> None:
@@ -207,13 +220,13 @@ def live(console: Console | None) -> Iterator[Callable[[Tally, float], None]]:
 
 
 def bound_line(where: str, reward: str) -> str:
-    """Says in which runs a mean reward is above its bound.
+    """Formats the warning that a mean reward is above its bound.
 
     Args:
-        where: the runs, with the word for them.
+        where: the runs, such as "3 of 12 runs".
         reward: name of the reward.
     """
     return (
-        f"in {where} a mean reward is above the upper_bound of {reward}: links that "
-        "were never tried start too low, so too few are tried"
+        f"in {where} a mean reward is above the upper_bound of {reward}: the initial value of untried links is "
+        "too low, so policies try too few of them"
     )

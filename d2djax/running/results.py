@@ -1,4 +1,4 @@
-"""Results as labelled arrays: names, units and coordinates of everything that runs yield; how they are kept."""
+"""Results as labelled arrays: names, units and coordinates of all variables; saving and reading."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ _WORTH = {
     "requested_inter": ("point", "mean points requested from outside the cluster"),
     "over_budget": ("point", "mean points requested above the cluster's budget"),
 }
-# Kinds of stored numbers, each with a bit of `status`; the last bit says that a bound of one's own does not hold.
+# Kinds of stored numbers, each with a bit of `status`; the last bit says that the bound of a reward does not hold.
 TRAINING, GRAPH, ENERGY, BOUND = 1, 2, 4, 8
 STATUS = (
     "0: all numbers are finite; else the sum of 1: the training diverged (NaN or infinity), "
     "2: the network, the rewards or the policies did, 4: an energy did, "
     "8: a reward is above the upper_bound of the reward, from which this policy starts"
 )
-# Where a number is missing on purpose; what is not finite anywhere else is told by `status`.
+# Where a number is missing on purpose; `status` reports numbers that are not finite anywhere else.
 MISSING = {
     "exchange_energy": "NaN for pooled, whose points move by no exchange",
     **{name: "NaN in round 0, before the first minibatch" for name in ("train_loss", "drift")},
@@ -63,7 +63,13 @@ _ENTROPY = {"entropy": ("nat", "mean entropy of the policies")}
 
 
 def manifest(identity: dict[str, Any], machine: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """What is kept with the results of a run: what they are of (see `identity`), machine and wall time."""
+    """Returns the manifest that is stored with the results of a run.
+
+    Args:
+        identity: result of `identity.identify`.
+        machine: result of `machine.describe`.
+        seconds: wall time of the run, s.
+    """
     return identity | {
         "machine": machine,
         "wall_seconds": round(seconds, 1),
@@ -83,18 +89,18 @@ def variables(
     num_parameters: int | None,
     reward: str | None = None,
 ) -> dict[str, Variable]:
-    """Every variable of a batch of runs.
+    """Builds every variable of a batch of runs.
 
     Args:
         config: the validated config.
-        candidates: the policies, in their order.
+        candidates: the policies, in order.
         graphs: `simulation.Graphs` with a leading run axis.
-        learning: `federated.Learning`, fields [R, M, rounds]; none for runs that did not train.
-        num_parameters: numbers in the model; none: no model is named, and uploads are left out.
-        reward: name of a reward of one's own, which is told where its values are; none: the paper's.
+        learning: `federated.Learning`, fields [R, M, rounds]; none for runs without training.
+        num_parameters: number of model parameters; none: no model is known, and uploads are left out.
+        reward: name of the user's reward, which the attributes of its values record; none: the paper's.
 
     Returns:
-        Dimensions, of which `run` is the first, values, and attributes of each variable, by name.
+        Dimensions (`run` first), values, and attributes of each variable, by name.
     """
     per_policy = ("run", "policy")
     network, links = graphs.network, "transmitter of each device; itself where it has no link"
@@ -151,14 +157,14 @@ def _missing(name: str) -> dict[str, str]:
 
 
 def kind_of(name: str) -> int:
-    """Kind of a stored number by the name of its variable: `TRAINING`, `GRAPH` or `ENERGY`."""
+    """Returns the kind of a variable's numbers by its name: `TRAINING`, `GRAPH` or `ENERGY`."""
     if name in _LEARNING or name == "class_accuracy":
         return TRAINING
     return ENERGY if name.endswith("_energy") else GRAPH
 
 
 def _is_missing(name: str, values: np.ndarray, candidates: Candidates) -> np.ndarray:
-    """Where a number is missing on purpose, see `MISSING`; bool in the shape of the values."""
+    """Returns where a number is missing on purpose, see `MISSING`; bool in the shape of the values."""
     if name not in MISSING:
         return np.zeros(values.shape, bool)
     if name in _LEARNING:
@@ -169,7 +175,7 @@ def _is_missing(name: str, values: np.ndarray, candidates: Candidates) -> np.nda
 
 
 def _status(candidates: Candidates, numbers: dict[str, Variable], runs: int) -> np.ndarray:
-    """[run, policy] int8: which kinds of numbers of a run are not finite, see `STATUS`."""
+    """Returns which kinds of numbers are not finite, see `STATUS`; [run, policy] int8."""
     status = np.zeros((runs, len(candidates)), np.int8)
     for name, (dims, values, _) in numbers.items():
         if values.dtype.kind != "f":
@@ -177,20 +183,20 @@ def _status(candidates: Candidates, numbers: dict[str, Variable], runs: int) -> 
         bad = ~np.isfinite(values) & ~_is_missing(name, values, candidates)
         within = tuple(place for place, dim in enumerate(dims) if dim not in ("run", "policy"))
         bad = np.asarray(bad.any(within))
-        # What has no policy is shared by all.
+        # All policies share a variable without a policy axis.
         status |= kind_of(name) * (bad if "policy" in dims else bad[:, None]).astype(np.int8)
     return status
 
 
-# Of what is of a policy's graph, whole numbers: -1 where there is none, as where a point of a sweep has none.
+# Variables that depend on a policy's graph. Without a graph, whole numbers are -1, as elsewhere in a sweep.
 _OF_GRAPHS = ("links", "counts", "points_moved", "exchange_energy")
 
 
 def _of_graphs(candidates: Candidates, numbers: dict[str, Variable], runs: int) -> dict[str, Variable]:
-    """The variables with NaN or -1 for what is of no graph: the policy had no weights, as its curves tell.
+    """Sets variables to NaN or -1 where a policy had no valid weights, which its curves show, and so no graph.
 
-    The device that is the mode of such weights is any, so what its graph is worth, what the exchange over it takes
-    and what is learned after that are no results, however finite.
+    The most likely transmitter under such weights is arbitrary. Values of its graph, of the exchange and of the
+    training on it are not results, even if they are finite.
     """
     is_lost = np.zeros((runs, len(candidates)), bool)
     for name in {"discovery_entropy", "discovery_outage"} & set(numbers):
@@ -208,13 +214,13 @@ def _of_graphs(candidates: Candidates, numbers: dict[str, Variable], runs: int) 
 
 
 def _is_above(candidates: Candidates, numbers: dict[str, Variable], bound: np.ndarray) -> np.ndarray:
-    """[run, policy] bool: policies that start at a bound, [run], above which some mean reward of the same run is.
+    """Returns the policies that start at a bound, [run], that a mean reward of the run exceeds; [run, policy] bool.
 
-    Of any policy: one that starts too low tries too little, and may never find such a reward itself.
+    The reward may be that of any policy: a policy that starts too low explores too little to find it.
     """
     found = [numbers[name][1] for name in ("graph_reward", "discovery_reward") if name in numbers]
     most = [np.where(np.isfinite(one), one, -np.inf).reshape(len(bound), -1).max(-1) for one in found]
-    # But for the error of float32.
+    # The tolerance covers the rounding error of float32.
     is_above = np.max(most, axis=0) > bound + 1e-5 * np.maximum(np.abs(bound), 1.0)
     return is_above[:, None] & np.array([one.starts_at_bound for one in candidates.values()])
 
@@ -223,27 +229,33 @@ T = TypeVar("T", np.ndarray, "xarray.DataArray")
 
 
 def not_finite(status: T) -> T:
-    """Where a status says that numbers are not finite, and so do not count; a bound takes nothing from them."""
-    # Below 0: the run is not done.
+    """Returns where a status says that numbers are not finite; an exceeded bound alone does not count.
+
+    Args:
+        status: int array of `status` values, of any shape.
+
+    Returns:
+        Bool in the same shape.
+    """
+    # A negative status marks a run that is not done.
     return (status > 0) & (status % BOUND > 0)
 
 
 def counted(dataset: xarray.Dataset, name: str) -> xarray.DataArray:
-    """A variable as it enters means, intervals, claims, pictures and objectives: NaN wherever it does not count.
+    """Returns a variable with NaN wherever it does not count in means, intervals, claims, figures and objectives.
 
-    That is: in runs that are not done; where `status` says that numbers of its kind, or those that they came
-    from, are not finite, in all rounds, also those before; and where a point of a sweep has no such device,
-    round or episode.
+    Values do not count in unfinished runs; in all rounds of a run whose `status` reports non-finite numbers of this
+    kind, or of a kind that it depends on; and where a point of a sweep lacks the device, round or episode.
 
     Args:
-        dataset: of `run` or `sweep`, finished or not, or a selection of it.
-        name: a variable over `run`.
+        dataset: results of `run` or `sweep`, finished or not, or a selection of them.
+        name: a variable with the dimension `run`.
 
     Returns:
-        Float, with the dimensions of the variable; no infinity.
+        Float array with the dimensions of the variable; NaN or finite.
 
     Raises:
-        ValueError: the results are means over runs, of which nobody knows any more which ones count.
+        ValueError: the results are means over runs, so it is unknown which runs count.
     """
     for mark in {"status", "done"} & set(dataset):
         if dataset[mark].dtype.kind == "f" and (np.mod(dataset[mark].values, 1) > 0).any():
@@ -253,7 +265,7 @@ def counted(dataset: xarray.Dataset, name: str) -> xarray.DataArray:
     if "done" in dataset:
         is_number = is_number & (dataset["done"] > 0)
     if "status" in dataset:
-        # No graph, no energy of its exchange and no training on it.
+        # Without a valid graph, neither the energy of the exchange nor the training counts.
         is_bad = (dataset["status"].astype(int) & (kind | GRAPH)) > 0
         if "policy" in is_bad.dims and "policy" not in values.dims:
             is_bad = is_bad.all("policy")
@@ -264,8 +276,14 @@ def counted(dataset: xarray.Dataset, name: str) -> xarray.DataArray:
 def coordinates(
     config: Config, candidates: Candidates, dataset: Dataset | Description
 ) -> dict[str, tuple[np.ndarray, dict[str, str]]]:
-    """Values and attributes of every dimension within a run, by name; `episode` only where a policy learns."""
-    # Strings of any length: zarr keeps those of fixed length in a way that may change.
+    """Returns values and attributes of every dimension within a run, by name.
+
+    Args:
+        config: the validated config.
+        candidates: the policies, in order; `episode` exists only if one of them learns.
+        dataset: names the classes.
+    """
+    # Strings of variable length: the format of fixed-length strings in zarr may change.
     text = lambda names: np.array(names, dtype=object)  # noqa: E731
     stride = config.aggregation_interval * config.evaluate_every
     found = {
@@ -293,21 +311,21 @@ def label(
     about: dict[str, Any],
     reward: str | None = None,
 ) -> xarray.Dataset:
-    """Names every array of a batch of runs.
+    """Labels every array of a batch of runs.
 
     Args:
         config: the validated config.
-        candidates: the policies, in their order.
+        candidates: the policies, in order.
         seeds: [R] int, coordinates of `run`.
         dataset: names the classes.
-        graphs: see `variables`, as the next two.
-        learning: see there.
-        num_parameters: see there.
-        about: the manifest, kept as JSON in `attrs["manifest"]`.
+        graphs: see `variables`.
+        learning: see `variables`.
+        num_parameters: see `variables`.
+        about: the manifest, stored as JSON in `attrs["manifest"]`.
         reward: see `variables`.
 
     Returns:
-        The dataset; `round` counts local steps, `episode` counts episodes, both at the end of their stretch.
+        The dataset. `round` counts local steps and `episode` episodes, each at the end of its interval.
     """
     import xarray
 
@@ -322,43 +340,40 @@ def label(
 
 
 def own_reward(results: xarray.Dataset) -> str | None:
-    """Name of the reward of one's own that the policies of results learned with; none: the paper's.
+    """Returns the name of the user's reward with which the policies learned; none for the paper's reward.
 
     Args:
-        results: results: of `run` or `sweep`, or a selection of them.
-
-    Returns:
-        The name, or none.
+        results: results of `run` or `sweep`, or a selection of them.
     """
     return results["graph_reward"].attrs.get("reward") if "graph_reward" in results else None
 
 
 def last_number(values: np.ndarray) -> np.ndarray:
-    """The last finite number along the last axis: points with fewer rounds than others end earlier.
+    """Returns the last finite number along the last axis; points with fewer rounds than others end earlier.
 
     Args:
         values: [..., K] float.
 
     Returns:
-        [...] float; the last entry where no number is finite.
+        [...] float; the last entry if no number is finite.
     """
     last = values.shape[-1] - 1 - np.argmax(np.isfinite(values)[..., ::-1], axis=-1)
     return np.take_along_axis(values, last[..., None], axis=-1)[..., 0]
 
 
 def save(dataset: xarray.Dataset, path: str | os.PathLike[str]) -> Path:
-    """Writes a dataset as a zarr store, whole or not at all.
+    """Writes results as a zarr store, atomically.
 
     Args:
         dataset: results.
-        path: folder of the store, such as `results.zarr`; an earlier store of the same kind is replaced.
+        path: folder of the store, such as `results.zarr`; it replaces an earlier store of the same kind.
 
     Returns:
         The path.
 
     Raises:
-        ValueError: something else is at `path`.
-        OSError: it cannot be written; an earlier store stands as before.
+        ValueError: something else exists at `path`.
+        OSError: the store cannot be written; an earlier store stays unchanged.
     """
     import zarr
 
@@ -366,7 +381,7 @@ def save(dataset: xarray.Dataset, path: str | os.PathLike[str]) -> Path:
     kind = "search" if "trial" in dataset.dims else "sweep" if "done" in dataset else "run"
     found = files.kind_of(path)
     if found not in ("nothing", kind):
-        raise ValueError(f"{path}: {found} is here, which the results of a {kind} do not replace")
+        raise ValueError(f"{path}: the results of a {kind} cannot replace {found}; choose another path")
     with files.replacing(path) as new:
         with store.SETTINGS, zarr.config.set({"array.write_empty_chunks": True}):
             encoding = {name: checksums.codecs() for name in dataset.variables}
@@ -376,19 +391,19 @@ def save(dataset: xarray.Dataset, path: str | os.PathLike[str]) -> Path:
 
 
 def read(path: str | os.PathLike[str]) -> xarray.Dataset:
-    """Opens a saved dataset; the dimension `method` of results before 0.2 is read as `policy`, with a warning.
+    """Opens saved results after checking all files against their checksums.
 
-    All files are compared with their checksums first; values are read when they are used.
+    Results from before 0.2 are read with a warning: their dimension `method` becomes `policy`.
 
     Args:
         path: folder of the store, such as `results.zarr`.
 
     Returns:
-        The dataset, whose values are still on disk.
+        The dataset; it reads values from disk when they are used.
 
     Raises:
         FileNotFoundError: there is no store at `path`.
-        ValueError: a file of the store is missing or damaged; one line names it.
+        ValueError: a file of the store is missing or damaged; the line names it.
     """
     import xarray
 
@@ -403,7 +418,7 @@ def read(path: str | os.PathLike[str]) -> xarray.Dataset:
 
 
 def _renamed(found: xarray.Dataset, path: str | os.PathLike[str]) -> xarray.Dataset:
-    """Results of before 0.2 as they are now: other names, and learning curves of all policies, once of rl alone."""
+    """Converts results from before 0.2: renames dimensions, and gives the curves of rl a policy axis."""
     about = json.loads(found.attrs.get("manifest", "{}"))
     names = {"method": "policy"} | RENAMED
     names = {old: new for old, new in names.items() if old in found.dims or old in about.get("config", {})}

@@ -1,4 +1,4 @@
-"""Many seeds of one setting: from a config to labelled results."""
+"""Runs one configuration for many seeds: from a config to labelled results."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ MOST_RUNS = 2**24
 
 @dataclass(frozen=True)
 class Setup:
-    """All that the runs of one program share.
+    """Everything that the runs of one program share.
 
     Attributes:
-        config: the validated config; of its numbers, those that differ between runs do not count.
-        dataset: where the points come from; a description of it for runs that end with their graphs.
-        points: all points; none for runs that end with their graphs.
-        recipe: all code that takes part; its model is none where none is named, for runs that do not train.
+        config: the validated config; numbers that differ between runs are ignored.
+        dataset: the data set; only its description for runs without training.
+        points: all points; none for runs without training.
+        recipe: all code that the runs use; its model may be none for runs without training.
     """
 
     config: Config
@@ -78,44 +78,44 @@ class Setup:
 
     @cached_property
     def candidates(self) -> dict[str, Candidate]:
-        """The policies that are compared, by name."""
+        """The compared policies, by name."""
         return candidates_of(self.config, self.recipe.policies)
 
     @cached_property
     def parts(self) -> dict[str, Any]:
-        """What the recipe has with numbers of its own; those that differ between runs do not count."""
+        """The user's policies and reward with numbers; numbers that differ between runs are ignored."""
         return as_arrays(self.recipe.numbered)
 
     @property
     def own_reward(self) -> str | None:
-        """Name of the reward, if it is one's own."""
+        """Name of the user's reward; none for the paper's."""
         return name_of(self.recipe.reward) if self.recipe.has_reward else None
 
     @property
     def supply(self) -> np.ndarray | None:
-        """Training points of each class, [L] int; none for runs that end with their graphs."""
+        """Training points of each class, [L] int; none for runs without training."""
         if self.points is None:
             return None
         return np.array(self.points.sizes) - held_out_sizes(np.array(self.points.sizes), self.config)
 
     @property
     def of_graphs(self) -> tuple[Sizes, tuple, Any]:
-        """What the programs of the graphs are compiled for, see `graphs_of`."""
+        """Static value of the discovery program, see `graphs_of`."""
         return self.sizes, tuple(self.candidates.items()), without_numbers(self.recipe.reward)
 
     @property
     def of_learning(self) -> tuple[Recipe, int | None]:
-        """What the programs of training are compiled for, see `learning_of`: of the recipe what trains."""
+        """Static value of the training program, see `learning_of`: model and optimisers of the recipe."""
         return Recipe(self.recipe.model, self.recipe.client, self.recipe.server), self.sizes.places
 
     @property
     def of_network(self) -> Callable | None:
-        """What the programs of the networks are compiled for: the function of one's own that makes them, if any."""
+        """Static value of the network program, see `network_of`: the user's function for networks, if any."""
         return self.recipe.network if networks.is_made(self.recipe.network) else None
 
     @cached_property
     def asked(self) -> np.ndarray | None:
-        """Points of each class that all devices have at most, [L] int, where their counts are given."""
+        """Largest total of each class over all devices, [L] int, if a network gives counts; otherwise none."""
         return asked_of(self.recipe.network)
 
     @cached_property
@@ -128,15 +128,15 @@ class Setup:
 
     @cached_property
     def counts(self) -> np.ndarray | None:
-        """Points of each class that each device has in all runs, [N, L] int32, where points have owners."""
+        """Points of each class on each device, [N, L] int32, if points have owners; otherwise none."""
         return None if self.dataset.owner is None else owners_counts(self.dataset, self.config)
 
 
 def check_kinds(config: Config, data: Dataset | None, recipe: Recipe | None) -> None:
-    """Checks that the arguments that most functions share are of their kind.
+    """Checks the types of the arguments that most functions share.
 
     Raises:
-        ValueError: one is not.
+        ValueError: an argument has a wrong type.
     """
     if not isinstance(config, Config):
         raise ValueError(f"config must be a Config, such as Config(num_devices=10); got {shown(config)}")
@@ -155,24 +155,24 @@ def fill_in(
     needs_model: bool = False,
     axes: Mapping[str, Sequence[Any]] = {},
 ) -> Config:
-    """The config with all that data of one's own say, after checking that what has no default is given.
+    """Completes a config from the user's data and network, and checks that settings without a default are given.
 
-    The presets of a data set (points a device, model, step size) are those of Section IV-A. Data of one's own
-    have none, unless they come from `load`; an optimiser of one's own has no step size, since those suit SGD.
+    The presets of a data set (points per device, model, step size) are those of Section IV-A. The user's data have
+    no presets, unless they come from `load`. The user's optimiser has no preset step size, since presets suit SGD.
 
     Args:
         config: not validated; none: the defaults.
-        data: a data set of one's own; none: the one that the config names.
-        recipe: code of one's own.
+        data: the user's data set; none: the one that the config names.
+        recipe: the user's code.
         trains: whether the runs train.
-        needs_model: the size of the model counts, also without training.
-        axes: values of settings that each point has of its own.
+        needs_model: whether the size of the model matters without training.
+        axes: values of the settings that differ between points.
 
     Returns:
-        The config, with `dataset="own"` for data of one's own.
+        The config, with `dataset="own"` for the user's data.
 
     Raises:
-        ValueError: one line that names all settings that are missing, or an argument of a wrong kind.
+        ValueError: settings are missing, all of which the line names, or an argument has a wrong type.
     """
     config = Config() if config is None else config
     check_kinds(config, data, recipe)
@@ -195,7 +195,7 @@ def fill_in(
         raise ValueError(
             f"{' and '.join(own)} of your own have no defaults for {listed(missing)}: Config({example})"
         )
-    # What is given for each point alone stands for itself here.
+    # The first point stands for settings that only the axes give.
     on_axes = {name: axes[name][0] for name in needed if name in axes and _is_unset(getattr(config, name))}
     config = replace(config, **on_axes)
     name = None if data is None else data.name
@@ -204,7 +204,7 @@ def fill_in(
     return config if name is None else complete(config, name)
 
 
-# What a message proposes for settings that have no default.
+# Values that a message proposes for settings without a default.
 EXAMPLES = {
     "points_per_device": "60",
     "model": "'mlp'",
@@ -228,14 +228,23 @@ def set_up(
     axes: Mapping[str, Sequence[Any]] = {},
     runs: int = 1,
 ) -> Setup:
-    """Checks a config and gets the data for it, which are those of a setup in `like` if one has the same.
+    """Validates a config and loads its data.
 
-    Runs that end with their graphs read and make no points: a graph depends on their numbers alone. `runs` are
-    those whose results will be in memory at the same time.
+    Runs without training load no points, because a graph depends only on the numbers of points.
+
+    Args:
+        config: see `fill_in`.
+        data: see `fill_in`.
+        recipe: see `fill_in`.
+        like: setups whose data are reused if they are the same.
+        trains: see `fill_in`.
+        needs_model: see `fill_in`.
+        axes: see `fill_in`.
+        runs: number of runs whose results are in memory together.
 
     Raises:
-        ValueError: a setting is missing or out of its range, a class has too few points, the memory does not do, or
-            there is no device of the kind that `JAX_PLATFORMS` names.
+        ValueError: a setting is missing or out of range, a class has too few points, the memory is too small, or
+            the machine has no device of the kind that `JAX_PLATFORMS` names.
         DataError: the data set cannot be read.
     """
     config = validate(fill_in(config, data, recipe, trains=trains, needs_model=needs_model, axes=axes))
@@ -266,10 +275,10 @@ def set_up(
 
 
 def _check_reward(setup: Setup, axes: Mapping[str, Sequence[Any]]) -> None:
-    """Checks that a reward of one's own can be used, and that what starts from its bound has one.
+    """Checks the user's reward, and that it has an upper bound if a policy starts from it.
 
     Raises:
-        ValueError: it cannot, or has none.
+        ValueError: the reward does not fit, or lacks the bound.
     """
     config, reward = setup.config, setup.recipe.reward
     run = {"seed": np.zeros(1, np.int32), "config": stack_configs([config])}
@@ -291,7 +300,7 @@ def _check_reward(setup: Setup, axes: Mapping[str, Sequence[Any]]) -> None:
 def _points_for(
     config: Config, data: Dataset | None, like: Sequence[Setup], asked: np.ndarray | None
 ) -> tuple[Dataset, Points]:
-    """The data set of a config and its points, those of a setup in `like` if one has the same."""
+    """Returns the data set of a config and its points, taken from a setup in `like` if they are the same."""
     for one in like:
         is_same = data is not None or what_is_read(one.config, one.asked) == what_is_read(config, asked)
         if isinstance(one.dataset, Dataset) and one.points and is_same:
@@ -301,16 +310,28 @@ def _points_for(
 
 
 def network_of(shared: jax.Array | None, item: dict[str, Any], static: Callable | None) -> Network:
-    """The network of one run, as `map_runs` calls it: drawn, of parts that are given, or made by a function.
+    """Makes the network of one run, for `map_runs`.
 
-    `shared` are the counts where points have owners.
+    Args:
+        shared: points of each class on each device, [N, L] int32, if points have owners.
+        item: `seed`, `config` and, if the user gives parts of the network, `given`.
+        static: the user's function that makes the network, if any.
     """
     rule = item.get("given", static)
     return networks.network_of_run(rule, run_key(item["seed"]), item["config"], shared)
 
 
 def graphs_of(shared: None, item: dict[str, Any], static: tuple[Sizes, tuple, Any]) -> tuple[Graphs, Move]:
-    """The graphs of one run, without its network, which is there already, and what moves, for `map_runs`."""
+    """Discovers the graphs of one run, for `map_runs`.
+
+    Args:
+        shared: unused.
+        item: `seed`, `config`, `network`, and `parts` of the user's code by name.
+        static: sizes, policies, and reward without its numbers.
+
+    Returns:
+        The graphs without the network, and the points that they move.
+    """
     sizes, candidates, reward = static[0], dict(static[1]), static[2]
     network, parts = item["network"], item["parts"]
     graphs = find_graphs(run_key(item["seed"]), network, item["config"], sizes, candidates, parts, reward)
@@ -318,29 +339,38 @@ def graphs_of(shared: None, item: dict[str, Any], static: tuple[Sizes, tuple, An
 
 
 def learning_of(points: Points, item: dict[str, Any], static: tuple[Recipe, int | None]) -> Learning:
-    """The learning curves of one policy of one run, as `map_runs` calls it."""
+    """Trains one policy of one run, for `map_runs`.
+
+    Args:
+        points: all points.
+        item: `seed`, `config`, and `move`, the points that the policy moves.
+        static: model and optimisers, and the number of places for points.
+
+    Returns:
+        The learning curves.
+    """
     return exchange_and_train(run_key(item["seed"]), item["move"], item["config"], points, *static)
 
 
 def _given(setup: Setup, seeds: np.ndarray) -> Network | None:
-    """The networks of some runs where whole ones are given, fields [U, ...]; none where they are made."""
+    """Returns the user's complete networks of some runs, fields [U, ...]; none if networks are computed."""
     own = setup.recipe.network
     return networks.of_seeds(own, seeds) if isinstance(own, Network) else None
 
 
 def _given_parts(setup: Setup, seeds: np.ndarray) -> dict[str, Any]:
-    """What the programs of the networks are given besides seeds and configs: parts of one's own, if any."""
+    """Returns the user's parts of networks, which the network program takes besides seeds and configs."""
     own = setup.recipe.network
     return {"given": networks.of_seeds(own, seeds)} if isinstance(own, networks.GivenNetwork) else {}
 
 
 def _network_shapes(setup: Setup, runs: dict[str, Any], shapes: Callable[..., Network]) -> Network:
-    """The network of one run, as shapes.
+    """Returns the shapes of the network of one run.
 
     Args:
-        setup: what the runs share.
-        runs: their seeds and configs, fields [U].
-        shapes: gives the shapes of what a function makes, from arguments as of `map_runs`.
+        setup: setup of the runs.
+        runs: seeds and configs of the runs, fields [U].
+        shapes: returns the shapes of a function's result; takes the arguments of `map_runs`.
     """
     found = _given(setup, np.zeros(1, np.int32))
     if found is not None:
@@ -349,16 +379,16 @@ def _network_shapes(setup: Setup, runs: dict[str, Any], shapes: Callable[..., Ne
 
 
 def stack(trees: Sequence[Any]) -> Any:
-    """Trees of arrays of equal structure as one, whose arrays have a leading axis."""
+    """Stacks pytrees of equal structure along a new leading axis."""
     return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
 
 
-# Where all code begins that makes numbers of a config, seeds and data.
+# The entry points of all code that computes results.
 TAKES_PART = (arrange, candidates_of, network_of, graphs_of, learning_of, results.variables)
 
 
 def _distinct(items: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The first of each kind of equal items, [K] int, and for every item the number of its kind, [U] int."""
+    """Returns the first item of each group of equal items, [K] int, and the group of every item, [U] int."""
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(items)]
     rows = np.concatenate([np.ascontiguousarray(leaf.reshape(len(leaf), -1)).view(np.uint8) for leaf in leaves], 1)
     kinds: dict[bytes, int] = {}
@@ -367,7 +397,7 @@ def _distinct(items: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _once(function: Callable, shared: Any, items: Any, static: Any, matters: Any, stage: Stage, **options) -> Any:
-    """`map_runs`, but runs in which all that `matters` is equal are computed once."""
+    """Calls `map_runs` once for each group of runs with equal `matters`, and copies the results to all runs."""
     first, kind = _distinct(matters)
     with stage(len(first)) as advance:
         few = jax.tree.map(lambda leaf: leaf[first], items)
@@ -376,7 +406,7 @@ def _once(function: Callable, shared: Any, items: Any, static: Any, matters: Any
 
 
 def _numbers(config: Config, names: Collection[str], wanted: bool) -> list[Any]:
-    """The numbers of a config that stand in `names`, or those that do not."""
+    """Returns the numbers of a config whose names are in `names`, or, if not `wanted`, those that are not."""
     return [jax.tree.leaves(getattr(config, name)) for name in numbers_of(config) if (name in names) == wanted]
 
 
@@ -387,14 +417,14 @@ def result_shapes(
     trains: bool = True,
     each: Callable[[Program], None] = lambda program: None,
 ) -> tuple[Graphs, Learning | None]:
-    """What `compute` returns for as many runs as `configs` has, as shapes; nothing is computed or compiled.
+    """Returns the shapes of the results of `compute`, without computing or compiling.
 
     Args:
-        setup: see `compute`, as the next three.
-        configs: see there.
-        parts: see there.
-        trains: see there.
-        each: called with each program that `compute` needs, in its order.
+        setup: see `compute`.
+        configs: see `compute`.
+        parts: see `compute`.
+        trains: see `compute`.
+        each: called with each program that `compute` needs, in order.
     """
     size, num_policies = len(jax.tree.leaves(configs)[0]), len(setup.candidates)
     item: dict[str, Any] = {"seed": np.zeros(size, np.int32), "config": configs}
@@ -413,7 +443,7 @@ def result_shapes(
     graphs = replace(found, network=network)
     if not trains:
         return rows(graphs, size), None
-    # A policy of a run is an item of its own.
+    # Each policy of a run is a separate item.
     move = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((size, *leaf.shape[1:]), leaf.dtype), moved)
     learning = result(learning_of, setup.points, item | {"move": move}, setup.of_learning)
     return rows(graphs, size), rows(learning, size, num_policies)
@@ -430,26 +460,26 @@ def compute(
     width: int | None = None,
     announce: Callable[[str, Compiled], None] = lambda name, compiled: None,
 ) -> tuple[Graphs, Learning | None]:
-    """Computes runs that may differ in their seeds and in all numbers of the config; all share their programs.
+    """Computes runs that share their programs and may differ in seeds and in all numbers of the config.
 
-    What is equal between runs is computed once: the network of a seed, whatever the rewards weigh, and the
-    training of devices that hold the same points, such as that of `none` under every `gamma`.
+    Work that is equal in several runs is done once: the network of a seed under all weights of the reward, and the
+    training on equal points, such as that of `none` under every `gamma`.
 
     Args:
-        setup: what they share.
-        configs: the config of each, fields [U].
-        parts: what the recipe has with numbers of its own, by name, with those of each run, fields [U, ...].
+        setup: setup of the runs.
+        configs: the config of each run, fields [U].
+        parts: the user's policies and reward with the numbers of each run, by name, fields [U, ...].
         seeds: [U] int32.
-        stages: gives a stage of the work that is shown, by its name.
-        trains: they train; otherwise they end with the graphs.
-        width: runs at the same time on each device; none: chosen to fit.
+        stages: returns the progress display of a stage by its name.
+        trains: whether to train; otherwise the runs stop after discovery.
+        width: concurrent runs on each device; none: chosen to fit.
         announce: called with the name of a stage and its compiled program, before its first runs.
 
-    Raises:
-        ValueError: a policy of one's own fails, or gives what is no graph.
-
     Returns:
-        Their graphs, fields [U, ...], and their learning curves, fields [U, M, ...]; none without training.
+        Graphs, fields [U, ...], and learning curves, fields [U, M, ...], none without training.
+
+    Raises:
+        ValueError: a policy of the user fails, or its links are not a graph.
     """
     needed: dict[Callable, Program] = {}
 
@@ -457,7 +487,7 @@ def compute(
         needed[program.function] = program
         programs.start(program, width)
 
-    # All programs at once, the later ones while the first runs.
+    # All programs compile at once, the later ones while the first one runs.
     result_shapes(setup, configs, parts, trains, each=begin)
     numbers = partial(_numbers, configs)
     runs = {"seed": seeds, "config": configs}
@@ -468,7 +498,7 @@ def compute(
 
     found = _given(setup, seeds)
     if found is None:
-        # A function of one's own may read any number.
+        # The user's function may read any number.
         unread = GRAPH_NUMBERS | TRAINING_NUMBERS if setup.of_network is None else ()
         matters = (seeds, numbers(unread, False))
         found = once(
@@ -476,7 +506,7 @@ def compute(
         )
         if setup.of_network is not None:
             networks.check_made(found, seeds, setup.config, setup.supply, setup.counts)
-    # Code of one's own may read any number.
+    # The user's code may read any number.
     unread = frozenset() if setup.recipe.reads_settings else TRAINING_NUMBERS - GRAPH_NUMBERS
     matters = (seeds, numbers(unread, False), parts)
     before = {"network": found, "parts": parts}
@@ -485,7 +515,7 @@ def compute(
     check_graphs(setup.candidates, seeds, graphs.links)
     if not trains:
         return graphs, None
-    # One unit of training is one policy of one run: all policies of all runs share one program.
+    # A unit of training is one policy of one run, so that all policies of all runs share one program.
     num_policies = len(setup.candidates)
     move = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), move)
     units = jax.tree.map(lambda leaf: np.repeat(leaf, num_policies, axis=0), runs) | {"move": move}
@@ -495,15 +525,21 @@ def compute(
 
 
 def check_seeds(seeds: int | Sequence[int]) -> np.ndarray:
-    """The numbers of the runs: 0, 1, ... of a count, or the given ones.
+    """Returns the seeds of the runs.
+
+    Args:
+        seeds: a count, for the seeds 0, 1, ..., or the seeds themselves.
+
+    Returns:
+        [R] int32.
 
     Raises:
-        ValueError: none is left, one repeats, or one does not fit in 31 bits.
+        ValueError: there are no seeds, a seed repeats, or a seed does not fit in 31 bits.
     """
     if is_whole(seeds):
         return np.arange(check_count("seeds", seeds, 1, MOST_RUNS), dtype=np.int32)
     given: Any = seeds
-    # Texts, sets and the like have a length and items too, but are no lists of numbers.
+    # Strings and sets also have a length and items, but are not lists of numbers.
     is_list = isinstance(given, Sequence) and not isinstance(given, str | bytes)
     if not is_list and not np.shape(given):
         raise ValueError(f"seeds must be a count or a list of whole numbers; got {shown(given)}")
@@ -513,21 +549,24 @@ def check_seeds(seeds: int | Sequence[int]) -> np.ndarray:
     else:
         numbers = np.asarray(given) if not is_list or all(map(is_whole, given)) else np.empty(0)
     is_right = numbers.ndim == 1 and np.issubdtype(numbers.dtype, np.integer)
-    # By sorting: for millions of seeds `np.unique` takes a minute.
+    # Sorting is fast, whereas `np.unique` takes a minute for millions of seeds.
     if not is_right or np.any(np.diff(np.sort(numbers)) == 0) or numbers.min() < 0 or numbers.max() >= 2**31:
         raise ValueError(f"seeds must be different whole numbers in [0, 2**31); got {shown(given)}")
     return numbers.astype(np.int32)
 
 
 def check_options(width: int | None, **flags: bool) -> int | None:
-    """Checks arguments of how runs are computed, and returns the width as a number of Python.
+    """Checks the arguments that control execution.
 
     Args:
-        width: runs at the same time on each device.
-        flags: arguments that are true or false.
+        width: concurrent runs on each device; none: chosen to fit.
+        flags: boolean arguments by name.
+
+    Returns:
+        The width as a Python number.
 
     Raises:
-        ValueError: one is of another kind.
+        ValueError: an argument has a wrong type, or `width` is under 1.
     """
     for name, value in flags.items():
         check_flag(name, value)
@@ -544,31 +583,31 @@ def run(
     progress: bool = True,
     width: int | None = None,
 ) -> xarray.Dataset:
-    """Simulates a setting for several seeds: networks, graphs, exchange, federated training of each policy.
+    """Simulates a configuration for several seeds: networks, graphs, exchange, federated training of each policy.
 
-    A run depends on the config, the data, the recipe and its seed alone. On a CPU, where each run is computed by
-    itself, the other seeds and the number of devices do not change a bit of it. Several runs at a time (`width`
-    above 1, and accelerators) are another program for each width, which XLA may let sum in another order: last bits
-    of numbers may then differ, and so may, rarely, a link or a point that hangs on them.
+    A run depends only on the config, the data, the recipe and its seed. On a CPU, where each run is computed
+    separately, the other seeds and the number of devices do not change a bit of it. Each `width` above 1 is another
+    program, which XLA may let sum in another order. The last bits of numbers may then differ, and so, rarely, may a
+    link or a point that depends on them.
 
     Args:
-        config: the setting; none: the defaults (RadioML made in process).
+        config: the settings; none: the defaults (synthetic RadioML).
         seeds: number of runs (seeds 0, 1, ...) or the seeds themselves.
-        data: a data set of your own; none: the one that the config names. The settings that follow from a data set
-            (points_per_device, model, learning_rate) must then be given, but for what `d2djax.load` gave.
-        recipe: code of your own: policies, reward, network, model, and optimisers, whose step sizes must be given;
-            none: those of the paper, the model that the config names, and SGD.
-        training: false: the runs end with their graphs, and no points are read or made.
-        progress: shows progress on standard error.
-        width: runs at the same time on each device, which may change last bits; none: 1 on a CPU, on an accelerator
-            as many as fit in its memory.
+        data: your data set; none: the one that the config names. Your own data need the settings points_per_device,
+            model and learning_rate; data from `d2djax.load` have presets for them.
+        recipe: your code: policies, reward, network, model, and optimisers, which need step sizes; none: those of
+            the paper, the model that the config names, and SGD.
+        training: whether to train; otherwise the runs stop after discovery and load no points.
+        progress: whether to show progress on standard error.
+        width: concurrent runs on each device, which may change the last bits; none: 1 on a CPU, and as many as fit
+            in memory on an accelerator.
 
     Returns:
         A labelled dataset with dimensions run, policy, round, episode, state, device, class; see
         `d2djax.running.results.label`. `attrs["manifest"]` is JSON: config, versions, devices, wall time.
 
     Raises:
-        ValueError: a setting is missing or out of its range, or a class has too few points; one line says which.
+        ValueError: a setting is missing or out of range, or a class has too few points.
         DataError: the data set cannot be read.
     """
     started = time.perf_counter()

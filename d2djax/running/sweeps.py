@@ -1,4 +1,4 @@
-"""Many settings and seeds: chunks of runs that share what they can, written to a store as they are done."""
+"""Runs many settings and seeds in chunks that share work, and writes each finished chunk to a store."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def _check_shard(shard: tuple[int, int] | None) -> tuple[int, int]:
-    """A shard counted from 0."""
+    """Checks a shard; returns its number, from 0, and the number of shards."""
     if shard is None:
         return 0, 1
     if not isinstance(shard, Sequence) or len(shard) != 2 or not all(map(is_whole, shard)):
@@ -54,37 +54,37 @@ def sweep(
     width: int | None = None,
     file_text: str | None = None,
 ) -> xarray.Dataset:
-    """Computes every point of a sweep for every seed, and keeps the results in `<out>/results.zarr`.
+    """Computes every point of a sweep for every seed, and stores the results in `<out>/results.zarr`.
 
-    Numbers of the config are traced: all their values share one compiled program. What does not depend on an axis
-    is not computed again. Stopped at any moment, a sweep loses the chunk it was at; the same call goes on from
-    there, and the results are those of a sweep that was never stopped, to the last bit (on an accelerator, if the
-    same number of runs is computed at a time; see `d2djax.run`).
+    Numbers of the config are traced: all their values share one compiled program. Stages that an axis does not
+    affect run once and are reused. An interrupted sweep loses only its current chunk; the same call resumes it. The
+    results are bitwise those of an uninterrupted sweep (on an accelerator, for equal `width`; see `d2djax.run`).
 
     Args:
-        config: what all points have in common; none: the defaults.
-        axes: `{"gamma": [0, 0.5, 1], ...}` is a grid; a list of such points, or `random_points(...)`, is taken as
-            it is. Values of static settings are allowed, each combination of which compiles its own program.
+        config: the settings that all points share; none: the defaults.
+        axes: `{"gamma": [0, 0.5, 1], ...}` is a grid; a list of points, such as `random_points(...)`, is used as it
+            is. Static settings are allowed; each combination of their values compiles its own program.
         seeds: number of runs of each point (seeds 0, 1, ...) or the seeds themselves.
         out: folder of the results.
-        data: a data set of your own; none: the one that the config names.
-        recipe: code of your own: model, optimisers, policies, reward, network; none: the model that the config
-            names, and SGD.
-        training: false: the runs end with their graphs.
-        shard: `(i, n)`: this process computes the i-th (from 1) of n parts of the chunks; processes that share the
-            folder need nothing else of each other.
-        progress: shows progress on standard error.
-        width: runs at the same time on each device, which may change last bits; none: chosen as in `d2djax.run`.
-        file_text: what goes to `<out>/config.toml`, with which `d2djax sweep` repeats this; none: the arguments.
+        data: your data set; none: the one that the config names.
+        recipe: your code: model, optimisers, policies, reward, network; none: the model that the config names,
+            and SGD.
+        training: whether to train; otherwise the runs stop after discovery.
+        shard: `(i, n)`: this process computes the i-th (from 1) of n parts of the chunks. The processes need to
+            share only the folder.
+        progress: whether to show progress on standard error.
+        width: concurrent runs on each device, which may change the last bits; none: chosen as in `d2djax.run`.
+        file_text: content of `<out>/config.toml`, with which `d2djax sweep` repeats this call; none: written from
+            the arguments.
 
     Returns:
-        The results as they are on disk, dimensions of the axes first, then as in `run`. `done` is 1 where a run is
-        finished; what is missing is NaN, or -1 for whole numbers.
+        The stored results, with the dimensions of the axes first, then those of `run`. `done` is 1 where a run is
+        finished; missing values are NaN, or -1 for whole numbers.
 
     Raises:
-        ValueError: a setting is out of its range, an axis is none, or `out` has other results; one line says which.
+        ValueError: a setting is out of range, an axis is wrong, or `out` holds other results.
         DataError: the data set cannot be read.
-        OSError: the results cannot be written; what was written stays.
+        OSError: the results cannot be written; finished chunks are kept.
     """
     part, width = _check_shard(shard), check_options(width, training=training, progress=progress)
     folder = files.check_folder(out)
@@ -100,22 +100,22 @@ def sweep(
     else:
         fill(None)
     if jax.process_count() > 1:
-        # The others wait until the first has written the last chunk.
+        # The other processes wait until the first one has written the last chunk.
         multihost_utils.sync_global_devices(str(path))
     return _asked(results.read(path), wanted)
 
 
 def _begin(path: Path, wanted: layout.Layout, part: tuple[int, int], held: locks.Locks, text: str) -> Chunks:
-    """Prepares the store, then leaves the file that repeats the sweep: before the work, as that may be stopped."""
+    """Prepares the store and writes the file that repeats the sweep, before work that may be interrupted."""
     chunks = prepare(path, wanted, part, held)
-    # Who asks for results that are there computes nothing, and changes nothing.
+    # A request for finished results changes nothing.
     if chunks.left:
         repeat.leave(path.parent, text if chunks.is_all else f"{text}{repeat.MORE_IS_HERE}")
     return chunks
 
 
 def _file_text(plan: SweepPlan, config: Config, data: Dataset | None, recipe: Recipe | None) -> str:
-    """The file of a sweep that was called from Python: axes or points, seeds, and the settings that are on none."""
+    """Returns the file of a sweep called from Python: axes or points, seeds, and the other settings."""
     axes = {name: values for name, (_, values) in plan.axes.coordinates.items()}
     options: dict[str, Any] = {"axis": [repeat.axis_text(name, values) for name, values in axes.items()]}
     if "point" in plan.axes.dims:
@@ -125,7 +125,7 @@ def _file_text(plan: SweepPlan, config: Config, data: Dataset | None, recipe: Re
 
 
 def _agree(decide: Callable[[], np.ndarray], size: int) -> np.ndarray:
-    """What the first of several processes decides, in all of them; where it fails, none goes on."""
+    """Broadcasts what the first process decides; if it fails, all processes stop."""
     if jax.process_count() == 1:
         return decide()
     decided, error = np.full(size, -1, np.int32), None
@@ -143,7 +143,13 @@ def _agree(decide: Callable[[], np.ndarray], size: int) -> np.ndarray:
 
 
 def stages_of(tally: Tally, setup: Setup, runs: int) -> Callable[[str], Stage]:
-    """Stages of a chunk of `runs` runs, for a tally to count and show."""
+    """Returns a function that makes the stages of a chunk, which the tally counts and shows.
+
+    Args:
+        tally: counts the work.
+        setup: setup of the runs.
+        runs: number of runs of the chunk with this setup.
+    """
     config = setup.config
     units = {"training": ("steps", config.num_steps * config.num_devices)}
     if any(one.learns for one in setup.candidates.values()):
@@ -154,7 +160,7 @@ def stages_of(tally: Tally, setup: Setup, runs: int) -> Callable[[str], Stage]:
 def _fill(
     plan: SweepPlan, width: int | None, console: Console | None, prepare: Callable[[], Chunks] | None
 ) -> None:
-    """Computes and writes the runs that are left; of several processes the first one has the chunks."""
+    """Computes and writes the missing runs; of several processes, only the first one holds the chunks."""
     chunks: Chunks | None = None
 
     def opened() -> np.ndarray:
@@ -172,7 +178,7 @@ def _fill(
     announce = announcer(console)
     with live(console) as show:
         tally = Tally(show, int(total), int(asked), "training" if plan.trains else "discovery")
-        # Numbers from 1, since 0 is none.
+        # Numbers start from 1; 0 is padding.
         while (row := _agree(taken, int(most))).any():
             points, runs = np.divmod(row[row > 0] - 1, len(plan.seeds))
             if chunks:
@@ -185,7 +191,7 @@ def _fill(
 
 
 def _asked(found: xarray.Dataset, wanted: layout.Layout) -> xarray.Dataset:
-    """The part of a store that is asked for, in that order."""
+    """Selects the requested part of a store, in the requested order."""
     there = {str(name): (str(one.dims[0]), one.values, {}) for name, one in found.coords.items()}
     place = {
         dim: layout.places(layout.labels(wanted.coordinates, dim), layout.labels(there, dim))

@@ -1,4 +1,4 @@
-"""The journal of a search: one study of Optuna on disk, whose trials are kept as soon as they are computed."""
+"""The journal of a search: an Optuna study on disk, which stores each trial as soon as it is computed."""
 
 from __future__ import annotations
 
@@ -23,28 +23,33 @@ if TYPE_CHECKING:
 
 # Values of a trial for each seed, by objective.
 Values = Mapping[str, Sequence[float] | np.ndarray]
-# Runs of a trial in which a mean reward is above its own bound; only trials with such runs have it.
+# Number of runs of a trial in which a mean reward is above its bound; only trials with such runs have this note.
 ABOVE = "above_bound"
 NAMES = (files.JOURNAL, files.STORE, "config.toml", "best.toml")
 
 
 @contextmanager
 def held(out: Path) -> Iterator[None]:
-    """Keeps other processes out of the folder of a search; the lock of a process that died is free.
+    """Locks the folder of a search against other processes; a dead process holds no lock.
+
+    Args:
+        out: the folder.
 
     Raises:
-        ValueError: another process works there; it is named.
+        ValueError: another process, which the line names, works in the folder.
     """
     with locks.working(out / f"{files.STORE}.lock", errors().print) as found:
         others = found.others()
         if others:
-            raise ValueError(f"{out}: {others[0]} works here; wait until it has finished, or choose another folder")
+            raise ValueError(
+                f"{out}: {others[0]} works in it; wait until it has finished, or choose another folder"
+            )
         found.sit()
         yield
 
 
 def _mend(journal: Path) -> None:
-    """Cuts a line that a stopped process left half-written: with it no part of the journal could be read."""
+    """Removes an incomplete last line, which an interrupted process left and which makes the journal unreadable."""
     if journal.exists():
         text = journal.read_bytes()
         whole = text[: text.rfind(b"\n") + 1]
@@ -60,23 +65,26 @@ def _study(journal: Path, directions: Sequence[Direction]) -> optuna.Study:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     storage = JournalStorage(JournalFileBackend(str(journal)))
     try:
-        # What is only read is not written to, also if it turns out to be another study.
+        # Loading does not write to the journal, even if it holds another study.
         return optuna.load_study(study_name="d2djax", storage=storage)
     except KeyError:
         return optuna.create_study(study_name="d2djax", storage=storage, directions=directions)
 
 
 def open_study(out: Path, directions: Sequence[Direction], about: Mapping[str, Any]) -> optuna.Study:
-    """Begins a study in `<out>/journal.log`, or goes on with the one that is there; `held` must be entered.
+    """Creates the study in `<out>/journal.log`, or opens it to resume the search; call it within `held`.
 
     Args:
-        out: folder.
-        directions: of each objective, "maximize" or "minimize".
-        about: what the trials have in common, as plain JSON; kept with the study. Of its seeds there may be more
-            than before.
+        out: the folder.
+        directions: "maximize" or "minimize" for each objective.
+        about: the identity of the search as plain JSON, stored with the study. It may have more seeds than the
+            stored one.
+
+    Returns:
+        The study.
 
     Raises:
-        ValueError: the study that is there is another one; what differs is named.
+        ValueError: the folder holds another study; the line names the differences.
     """
     journal = out / files.JOURNAL
     _mend(journal)
@@ -88,7 +96,7 @@ def open_study(out: Path, directions: Sequence[Direction], about: Mapping[str, A
         fewer = sorted(set(there.get("seeds", [])) - set(about["seeds"]))
         different = differences(there, about, () if fewer or "seeds" not in there else ("seeds",))
         if different:
-            raise ValueError(f"{out}: another search is here ({different}); choose another folder")
+            raise ValueError(f"{out}: holds another search ({different}); choose another folder")
     for name, value in about.items():
         if name not in there:
             study.set_user_attr(name, value)
@@ -96,15 +104,14 @@ def open_study(out: Path, directions: Sequence[Direction], about: Mapping[str, A
 
 
 def begun(study: optuna.Study, batch: int) -> list[optuna.Trial]:
-    """The trials that a process was at when it was stopped; only one process at a time is here.
+    """Returns the trials of an interrupted batch that still have to be computed.
 
-    Where it had told values of a part of a batch, the rest of the batch is to be computed: it was proposed without
-    those values. Where it had told none, it may have proposed a part of the batch alone: the trials fail, and the
-    same ones are proposed again.
+    If some trials of the batch have values, the others were proposed without these values and are computed. If none
+    has, the batch may be incomplete: its trials are marked as failed, and the same trials are proposed again.
 
     Args:
-        study: of which no process is at a trial.
-        batch: trials at the same time.
+        study: a study on which no other process works.
+        batch: number of trials that run together.
     """
     import optuna
 
@@ -117,18 +124,18 @@ def begun(study: optuna.Study, batch: int) -> list[optuna.Trial]:
 
 
 def note_steps(study: optuna.Study, batch: int, more_seeds: bool, more_trials: bool) -> bool:
-    """Keeps with a study whether it grew in steps that one search from the start would not have taken.
+    """Records in a study whether it grew in steps that a single search would not have taken.
 
-    A proposal depends on the trials of the batches before it, and on their means over the seeds that there were.
+    A proposal depends on the trials of earlier batches, and on their means over the seeds at that time.
 
     Args:
-        study: before it grows.
-        batch: trials at the same time, from now on.
-        more_seeds: its trials are to get more seeds.
-        more_trials: more trials are to be made.
+        study: the study before it grows.
+        batch: number of trials that run together from now on.
+        more_seeds: whether its trials get more seeds.
+        more_trials: whether it gets more trials.
 
     Returns:
-        Whether it did so, now or before.
+        Whether it has grown in this way, now or before.
     """
     done, before = len(finished(study)), study.user_attrs.get("batch", batch)
     other_batches = more_trials and ((done % batch > 0 and not begun(study, batch)) or batch != before)
@@ -141,42 +148,48 @@ def note_steps(study: optuna.Study, batch: int, more_seeds: bool, more_trials: b
 
 @contextmanager
 def reading(out: Path) -> Iterator[optuna.Study]:
-    """The study of a folder as far as it is, of which nothing is written, also while a search goes on there.
+    """Yields a copy of the study in a folder, even while a search writes to it; changes nothing.
+
+    Args:
+        out: the folder.
 
     Raises:
-        ValueError: Optuna is missing, or there is no study yet.
+        ValueError: Optuna is missing, the study has not begun, or d2djax 0.1 wrote it.
     """
     try:
         import optuna  # noqa: F401
     except ImportError:
-        raise ValueError(f"{out}: reading a search needs Optuna: in the clone, pip install '.[tune]'") from None
+        raise ValueError(f"{out}: reading a search needs Optuna: run pip install '.[tune]' in the clone") from None
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder, files.JOURNAL)
         copy.write_bytes((out / files.JOURNAL).read_bytes())
         _mend(copy)
         study = _study(copy, ["maximize"])
         if "objectives" not in study.user_attrs:
-            raise ValueError(f"{out}: a search is here that has not begun")
+            raise ValueError(f"{out}: the search in this folder has not begun")
         check_version(out)
         yield study
 
 
 _FIRST_RELEASE = (
-    "the search here was started with d2djax 0.1, and later versions can neither resume nor show it; "
+    "d2djax 0.1 started this search, and later versions can neither resume nor show it; "
     "xarray.open_zarr still opens its results.zarr"
 )
 
 
 def check_version(out: Path) -> None:
-    """Refuses a study of d2djax 0.1: its trials lack the notes that are read here, so it would look empty.
+    """Rejects a study of d2djax 0.1, which would look empty because its trials lack the notes of later versions.
 
-    Its text is read as far as its config, for which Optuna need not be there.
+    It reads the text of the journal up to its config, without Optuna.
+
+    Args:
+        out: the folder of the search.
 
     Raises:
-        ValueError: the journal in this folder is of d2djax 0.1.
+        ValueError: d2djax 0.1 wrote the journal.
     """
     with (out / files.JOURNAL).open("rb") as lines:
-        # A process that was stopped may have left half of the last line.
+        # An interrupted process may have left an incomplete last line.
         marked = (json.loads(line) for line in lines if b'"config"' in line and line.endswith(b"\n"))
         configs = (one["user_attr"]["config"] for one in marked if "config" in one.get("user_attr", {}))
         if "methods" in next(configs, {}):
@@ -184,39 +197,46 @@ def check_version(out: Path) -> None:
 
 
 def check_trials(trials: xarray.Dataset, name: str) -> None:
-    """Refuses trials that a search of d2djax 0.1 left as labelled arrays, without what they are of.
+    """Rejects labelled trials of d2djax 0.1, which lack a manifest.
 
     Args:
         trials: results of any kind.
-        name: where they are from, for the message.
+        name: where they come from, for the message.
 
     Raises:
-        ValueError: they are such trials.
+        ValueError: d2djax 0.1 wrote the trials.
     """
     if "is_best" in trials and "seeds_left" not in trials and "manifest" not in trials.attrs:
         raise ValueError(f"{name}: {_FIRST_RELEASE}")
 
 
 def finished(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
-    """Trials that came to an end, well or not; not those that were stopped, which know no values."""
+    """Returns the completed and the failed trials, without interrupted ones, which have no values."""
     trials = study.get_trials(deepcopy=False)
-    # A process may have been stopped before the last of the notes.
+    # An interrupted process may not have written the last note.
     return [trial for trial in trials if trial.state.is_finished() and "seeds_left" in trial.user_attrs]
 
 
 def verdict(values: Values) -> list[float] | None:
-    """Mean of each objective over the seeds; none if a run diverged in one of them: the trial has failed.
+    """Returns the mean of each objective over the seeds; none, for a failed trial, if a run diverged.
 
-    The mean of the others would praise a setting under which only the easy networks come to an end.
+    A mean over the other runs would favour settings under which training succeeds only in easy networks.
+
+    Args:
+        values: the value of each objective for each seed.
     """
     means = [float(np.mean(one)) for one in values.values()]
     return means if np.isfinite(means).all() else None
 
 
 def notes(values: Values, above: int = 0) -> dict[str, Any]:
-    """What is kept with a trial: its values for each seed, and for how many seeds all of them count.
+    """Returns the notes of a trial: values for each seed, and the number of seeds whose values all count.
 
-    And in how many runs a mean reward is above its bound, if in any; `finished` wants the last of the notes last.
+    If `above` is positive, the notes include it. `seeds_left` comes last, which `finished` relies on.
+
+    Args:
+        values: the value of each objective for each seed.
+        above: number of runs in which a mean reward is above its bound.
     """
     left = np.isfinite(np.array(list(values.values()), float)).all(0)
     own = {name: [float(one) for one in given] for name, given in values.items()}
@@ -224,7 +244,14 @@ def notes(values: Values, above: int = 0) -> dict[str, Any]:
 
 
 def tell(study: optuna.Study, trial: optuna.Trial, values: Values, above: int = 0) -> None:
-    """Keeps the values of a trial, one for each seed, and in how many runs a mean reward is above its bound."""
+    """Stores the values of a trial and ends it, as failed if a run diverged.
+
+    Args:
+        study: the study.
+        trial: the trial.
+        values: the value of each objective for each seed.
+        above: number of runs in which a mean reward is above its bound.
+    """
     import optuna
 
     for name, one in notes(values, above).items():
@@ -237,10 +264,10 @@ def tell(study: optuna.Study, trial: optuna.Trial, values: Values, above: int = 
 
 
 def above_bound(trials: xarray.Dataset) -> list[str]:
-    """A line that says in how many runs of trials a reward of one's own is above its bound; none if in none.
+    """Returns a one-line warning if a mean reward is above its bound in some runs; otherwise an empty list.
 
     Args:
-        trials: see `searches.trials_of`.
+        trials: result of `searches.trials_of`.
     """
     if ABOVE not in trials:
         return []
@@ -252,12 +279,12 @@ def above_bound(trials: xarray.Dataset) -> list[str]:
 # --- more seeds ---
 
 _MORE = "more of trial "
-# How the study was computed, which is no part of what it is of.
+# Notes on how the study was computed, which are not part of its identity.
 _STEPS = ("batch", "grown")
 
 
 def with_more(study: optuna.Study, seeds: Sequence[int]) -> list[optuna.trial.FrozenTrial]:
-    """The trials that lack some of these seeds."""
+    """Returns the finished trials that lack some of the seeds."""
     return [trial for trial in finished(study) if not _has(study, trial, seeds)]
 
 
@@ -274,7 +301,15 @@ def keep_more(
     values: Values,
     is_above: np.ndarray,
 ) -> None:
-    """Keeps what was computed for more seeds of a trial, until all trials have them; see `grow`."""
+    """Stores the values of a trial for additional seeds, until all trials have them; see `grow`.
+
+    Args:
+        study: the study.
+        number: number of the trial.
+        seeds: the additional seeds.
+        values: the value of each objective for each of these seeds.
+        is_above: bool for each of these seeds, whether a mean reward is above its bound.
+    """
     name = f"{_MORE}{number}"
     kept = study.user_attrs.get(name, {})
     for objective, given in values.items():
@@ -287,18 +322,18 @@ def keep_more(
 
 
 def grow(out: Path, study: optuna.Study, objectives: Sequence[str], seeds: Sequence[int]) -> optuna.Study:
-    """Writes the journal anew, whole or not at all, with the values of all trials over more seeds.
+    """Rewrites the journal atomically, with the values of all trials over more seeds.
 
-    A trial of Optuna that has ended cannot be changed, so the study is another one with the same trials.
+    Optuna cannot change a finished trial, so a new study with the same trials replaces the old one.
 
     Args:
-        out: folder.
-        study: every finished trial of it has all of the seeds.
-        objectives: their names.
-        seeds: first those that were there, in their order, then the new ones.
+        out: the folder.
+        study: a study in which every finished trial has values for all seeds, see `keep_more`.
+        objectives: names of the objectives.
+        seeds: the earlier seeds in their order, then the additional ones.
 
     Returns:
-        The study that is there now.
+        The new study.
     """
     import optuna
 

@@ -1,4 +1,4 @@
-"""What a search looks for: one number of each run, and the settings that it must not be compared across."""
+"""Objectives of a search: one number of each run, and the settings across which it cannot be compared."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from d2djax.running import results
 Direction = Literal["maximize", "minimize"]
 Values = Callable[[str], np.ndarray]
 
-# What the outage of a link is a function of (eq. 1), and what a joule of a transmission is.
+# Settings in the formula of a link's outage (eq. 1), and in the energy of a transmission.
 _LINKS = ("rate", "transmit_power", "noise_power", "reference_gain", "path_loss_exponent")
 _JOULES = (
     *("power_mode", "bandwidth", "rate", "d2d_power", "d2s_power", "amplifier_efficiency", "circuit_power"),
@@ -27,15 +27,16 @@ _REFERENCE = (*("reference_weights", "cluster_budget", "min_classes", "threshold
 
 @dataclass(frozen=True)
 class Objective:
-    """A number of a run that is to be large or small.
+    """A number of a run that a search maximises or minimises.
 
     Attributes:
         direction: whether large or small values are good.
         meaning: unit and meaning.
-        value: [U] of U runs, from the values that count, by name, and the number of aggregations of each.
-        needs_training: it is known only after training.
-        contains: settings that stand in its formula: with another value of one of them the same graph and the
-            same model have another number, so that a search would set the scale instead of finding a setting.
+        value: returns [U] float for U runs; takes a function that returns the values of a variable, and the number
+            of aggregations of each run, [U].
+        needs_training: whether it is known only after training.
+        contains: settings in its formula. Changing one of them changes the value of the same graph and model, so a
+            search would adjust the scale instead of finding a good setting.
     """
 
     direction: Direction
@@ -46,17 +47,16 @@ class Objective:
 
 
 def _mean(values: np.ndarray) -> np.ndarray:
-    """Mean over the last axis of what a run has: rounds and states that only other trials have are NaN.
+    """Returns the mean over the last axis without NaN, which marks rounds and states of other trials.
 
-    In double precision, in which the order of a sum, which depends on the number of runs, changes no digit that is
-    kept.
+    In double precision, the order of the sum, which depends on the number of runs, changes no stored digit.
     """
     number = (~np.isnan(values)).sum(-1)
     return np.where(number > 0, np.nansum(values, -1, dtype=float) / np.maximum(number, 1), np.nan)
 
 
 def _energy(found: Values, uploads: np.ndarray) -> np.ndarray:
-    """Exchange, control messages and uploads of the whole training: a trial has no target that ends it earlier."""
+    """Returns the energy of the exchange, the control messages and all uploads; training has no early stop."""
     return total_energy(found("exchange_energy"), found("control_energy"), uploads * found("upload_energy"))
 
 
@@ -71,7 +71,7 @@ OBJECTIVES: dict[str, Objective] = {
     ),
     "final_accuracy": Objective(
         "maximize",
-        "accuracy in the end",
+        "final accuracy",
         lambda found, uploads: results.last_number(found("accuracy")),
         needs_training=True,
     ),
@@ -93,19 +93,22 @@ OBJECTIVES: dict[str, Objective] = {
 
 
 def check_objectives(objectives: Sequence[str], searched: Collection[str] = ()) -> tuple[str, ...]:
-    """Checks the names of what is sought.
+    """Checks the names of objectives.
 
     Args:
-        objectives: the names.
-        searched: the settings that are sought.
+        objectives: a name, or several.
+        searched: the settings that the search varies.
+
+    Returns:
+        The names.
 
     Raises:
-        ValueError: there is none, one is not known, or one contains a setting that is sought.
+        ValueError: there is no name, a name is unknown or repeats, or an objective contains a searched setting.
     """
     listed = (objectives,) if isinstance(objectives, str) else objectives
     names = tuple(listed) if isinstance(listed, Sequence) else ()
     if not names or any(names.count(name) > 1 or name not in list(OBJECTIVES) for name in names):
-        raise ValueError(f"objectives must be different ones of {', '.join(OBJECTIVES)}; got {shown(objectives)}")
+        raise ValueError(f"objectives must be distinct and from {', '.join(OBJECTIVES)}; got {shown(objectives)}")
     for name in names:
         inside = [setting for setting in searched if setting in OBJECTIVES[name].contains]
         if inside:
@@ -119,13 +122,16 @@ def check_objectives(objectives: Sequence[str], searched: Collection[str] = ()) 
 def values_of(
     computed: Mapping[str, results.Variable], policy: str, names: Sequence[str], uploads: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Each objective for every run, [U]; NaN where it does not count, see `results.counted`.
+    """Computes each objective for every run.
 
     Args:
-        computed: variables of runs of one policy.
-        policy: its name.
-        names: the objectives.
-        uploads: [U] int, aggregations of each run.
+        computed: variables of runs of one policy, see `results.variables`.
+        policy: name of the policy.
+        names: names of the objectives.
+        uploads: [U] int, number of aggregations of each run.
+
+    Returns:
+        [U] float by objective; NaN where a value does not count, see `results.counted`.
     """
     import xarray
 
@@ -141,5 +147,10 @@ def values_of(
 
 
 def labelled(names: Sequence[str], values: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Variables (trial, run) of each objective, with their meaning."""
+    """Returns xarray variables of the objectives.
+
+    Args:
+        names: names of the objectives.
+        values: [trial, run] float by objective.
+    """
     return {name: (("trial", "run"), values[name], {"long_name": OBJECTIVES[name].meaning}) for name in names}

@@ -1,4 +1,4 @@
-"""Search over settings: batches of trials, proposed by Optuna, each batch one call of the simulator."""
+"""Searches over settings: Optuna proposes batches of trials, and one call of the simulator computes each batch."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def _distribution(name: str, values: Range, own: Mapping[str, Any]) -> optuna.distributions.BaseDistribution:
-    """A range as Optuna has it; whole numbers for a setting that is whole."""
+    """Converts a range for Optuna; an integer setting gets whole numbers."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     if isinstance(values, Choice):
@@ -51,13 +51,13 @@ def _distribution(name: str, values: Range, own: Mapping[str, Any]) -> optuna.di
 def _space_of(
     ranges: Mapping[str, Range], own: Mapping[str, Any]
 ) -> dict[str, optuna.distributions.BaseDistribution]:
-    """Each setting that is sought."""
+    """Checks the ranges and returns the distribution of each searched setting."""
     check_ranges(ranges, own)
     return {name: _distribution(name, values, own) for name, values in ranges.items()}
 
 
 def _ask(study: optuna.Study, space: Mapping[str, Any], count: int, seed: int, done: int) -> list[Any]:
-    """The next trials; the sampler depends on finished ones alone, so a search that was stopped goes on alike."""
+    """Proposes trials; they depend only on finished ones, so a resumed search proposes the same trials."""
     import optuna
 
     with warnings.catch_warnings():
@@ -74,9 +74,10 @@ def _ask(study: optuna.Study, space: Mapping[str, Any], count: int, seed: int, d
 def _evaluate(
     plan: SweepPlan, objectives: Sequence[str], tally: Tally, width: int | None
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Each objective for every point and seed, [P, R], of the only policy; NaN where a run diverged.
+    """Computes each objective of the only policy, and where a reward is above its bound.
 
-    And where a reward of one's own is above its bound, [P, R] bool.
+    Returns:
+        [P, R] float by objective, NaN where a run diverged; and [P, R] bool.
     """
     points, runs = np.divmod(np.arange(len(plan)), len(plan.seeds))
     computed = plan.compute(points, runs, partial(stages_of, tally), width, lambda name, compiled: None)
@@ -90,13 +91,16 @@ def _evaluate(
 
 
 def trials_of(study: optuna.Study) -> xarray.Dataset:
-    """The finished trials of a study as labelled arrays.
+    """Returns the finished trials of a study as labelled arrays.
+
+    Args:
+        study: a study of `search`.
 
     Returns:
-        Each objective (trial, run), NaN where a run diverged; `seeds_left`, the seeds in which none did; the
-        settings along `trial`; and `is_best`, which is 1 for the best trial, with several objectives for every one
-        that no other beats in all of them. `above_bound`, only where it is above 0 in some trial: the runs of each
-        in which a mean reward is above its `upper_bound`. The manifest says what the trials are of.
+        Each objective (trial, run), NaN where a run diverged; `seeds_left`, the number of seeds whose values count;
+        the settings along `trial`; and `is_best`, 1 for the best trial or, with several objectives, for each trial
+        of the Pareto set. `above_bound` exists only if some trial has such runs: the number of runs in which a mean
+        reward is above its `upper_bound`. The manifest holds the identity of the search.
     """
     import xarray
 
@@ -121,7 +125,7 @@ def trials_of(study: optuna.Study) -> xarray.Dataset:
 
 
 def _reward_of(about: Mapping[str, Any]) -> str:
-    """Name of the reward that the trials learned with."""
+    """Returns the name of the reward with which the policies learned."""
     papers = f"{PaperReward.__module__}.{PaperReward.__qualname__}"
     name = about.get("recipe", {}).get("reward", {}).get("name", papers)
     return "the paper's reward" if name == papers else name
@@ -143,40 +147,40 @@ def search(
     progress: bool = True,
     width: int | None = None,
 ) -> optuna.Study:
-    """Searches for settings that are good on average over seeds, in batches that the simulator computes together.
+    """Searches for settings that are good on average over seeds; the simulator computes trials in batches.
 
-    Every trial is kept in `<out>/journal.log` as soon as its batch is done, so the same call goes on where it was
-    stopped, and proposes what it would have proposed: a proposal depends on the ranges, `sampler_seed` and `batch`,
-    and on the trials before it, not on when they were computed. More trials go on from those that are there. With
-    more seeds, the trials that are there are computed for the new ones alone, and get the mean over all; they stay
-    in the study although another proposal might have been made with all seeds. One process at a time works on a
-    study. `trials_of` gives the trials as labelled arrays.
+    `<out>/journal.log` stores each trial as soon as its batch is done, so the same call resumes an interrupted
+    search with the same proposals. A proposal depends on the ranges, `sampler_seed`, `batch` and the earlier
+    trials, not on when these were computed. A call with more trials continues the study. A call with more seeds
+    computes the existing trials only for the new seeds and takes the mean over all; these trials stay in the study,
+    although all seeds together might have led to other proposals. Only one process at a time works on a study.
+    `trials_of` returns the trials as labelled arrays.
 
     Args:
-        config: what all trials have in common; none: the defaults.
-        ranges: `Uniform`, `LogUniform` or `Choice` of each setting that is sought.
-        objectives: names from `OBJECTIVES`; several: the trials that no other beats in all of them are sought.
-        trials: finished trials in the end, those of earlier calls included. One with a run that diverged has
-            failed, and counts; how many of its seeds are left is kept with it, as is in how many of its runs a mean
-            reward is above its own `upper_bound`, of which a line tells in the end.
+        config: the settings that all trials share; none: the defaults.
+        ranges: `Uniform`, `LogUniform` or `Choice` of each searched setting.
+        objectives: names from `OBJECTIVES`; several of them give a Pareto set.
+        trials: total number of finished trials, earlier calls included. A trial with a diverged run fails, but
+            counts. Each trial records how many of its seeds count, and in how many of its runs a mean reward is
+            above its `upper_bound`, which also prints a warning.
         seeds: number of runs of each trial (seeds 0, 1, ...) or the seeds themselves.
         out: folder of the study.
-        policy: whose results count; it must be in `config.policies`.
-        batch: trials at the same time.
+        policy: name of the policy to optimise; it must be in `config.policies` or in the recipe.
+        batch: number of trials that run together.
         sampler_seed: seed of the proposals.
-        data: a data set of your own; none: the one that the config names.
-        recipe: code of your own: model, optimisers, policies, reward, network.
-        progress: shows progress on standard error.
-        width: runs at the same time on each device, which may change last bits; none: chosen as in `d2djax.run`.
+        data: your data set; none: the one that the config names.
+        recipe: your code: model, optimisers, policies, reward, network.
+        progress: whether to show progress on standard error.
+        width: concurrent runs on each device, which may change the last bits; none: chosen as in `d2djax.run`.
 
     Returns:
-        The study. `<out>/config.toml` repeats the search, `<out>/best.toml` the runs of its best trial (see
-        `best_trial`): `d2djax search --config`, `d2djax run --config`.
+        The study. `d2djax search --config <out>/config.toml` repeats the search, and
+        `d2djax run --config <out>/best.toml` the runs of its best trial (see `best_trial`).
 
     Raises:
-        ValueError: a range, an objective or a setting is wrong, an objective contains what is sought, another
-            search or something else is in `out`, or another process works there; one line says which.
-        OSError: the results cannot be written; what was written stays.
+        ValueError: a range, an objective or a setting is wrong, an objective contains a searched setting, `out`
+            holds another search or something else, or another process works in it.
+        OSError: the results cannot be written; finished trials are kept.
     """
     ranges = {} if ranges is None else ranges
     names, run_seeds = check_objectives(objectives), check_seeds(seeds).tolist()
@@ -199,7 +203,7 @@ def search(
     needs_model = trains or "energy" in names
     examples, runs = axes_of(corners(ranges, own)), min(batch, trials) * len(run_seeds)
     setup = set_up(given, data, used, trains=trains, needs_model=needs_model, axes=examples, runs=runs)
-    # No trial of a range that leads out of what a setting may be, after hours.
+    # Check the ends of all ranges now, so that no trial has an invalid setting after hours of work.
     lay_out(setup.config, corners(ranges, own), own)
     about = _identity(setup, ranges, names, run_seeds, trains) | {"sampler_seed": sampler_seed}
     console, before = errors() if progress else None, (setup,)
@@ -211,7 +215,7 @@ def search(
         done = len(journal.finished(study))
         left = max(0, trials - done) * len(run_seeds) + len(lacking) * len(new)
         if left:
-            # After the check that `out` is its own, and before the work: one that was stopped is repeated, too.
+            # Written after the check of `out` and before the work, so that it can repeat an interrupted search.
             grown = journal.note_steps(study, batch, bool(new), trials > done)
             options = _options(ranges, there + new, grown) | {"objective": list(names), "policy": policy}
             options |= {"trials": max(trials, done), "batch": batch, "sampler_seed": sampler_seed}
@@ -222,7 +226,7 @@ def search(
         def compute(
             points: list[dict[str, Any]], seeds: list[int]
         ) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
-            """Values of each point for each seed, by objective, and where a reward is above its bound."""
+            """Yields for each point the values by objective, and for which seeds a reward is above its bound."""
             nonlocal before
             plan = plan_sweep(setup.config, points, seeds, data, used, trains, like=before)
             before = (setup, *plan.setups)
@@ -260,7 +264,7 @@ def _say(console: Console | None, lines: Sequence[str]) -> None:
 
 
 def _options(ranges: Mapping[str, Range], seeds: Sequence[int], grown: bool) -> dict[str, Any]:
-    """Options of the command that repeats a search, as far as its axes and seeds go."""
+    """Returns the axes and seeds as options of the command that repeats a search."""
     axes = [repeat.axis_text(name, values) for name, values in ranges.items()]
     return ({"grown": True} if grown else {}) | {"axis": axes} | repeat.seed_options(seeds, first=False)
 
@@ -268,17 +272,17 @@ def _options(ranges: Mapping[str, Range], seeds: Sequence[int], grown: bool) -> 
 def _leave_best(
     folder: Path, study: optuna.Study, config: Config, data: Dataset | None, recipe: Recipe | None
 ) -> None:
-    """Writes the file with which `d2djax run` repeats the best trial, for all policies of the config."""
+    """Writes the file with which `d2djax run` repeats the best trial for all policies of the config."""
     best = best_trial(study)
     if best is None:
-        # With more seeds, a trial that was the best may have failed.
+        # With more seeds, the earlier best trial may have failed.
         (folder / "best.toml").unlink(missing_ok=True)
         return
     values = zip(study.user_attrs["objectives"], best.values, strict=True)
     named = ", ".join(f"{name} {value:.6g}" for name, value in values)
     numbers = {name: value for name, value in best.params.items() if "." in name}
     named = "; ".join([named, *(f"{name} = {value!r}" for name, value in numbers.items())])
-    comment = f"It is trial {best.number} of a search, the best one: {named}."
+    comment = f"These are the settings of the best trial of a search, number {best.number}: {named}."
     own = repeat.seed_options(study.user_attrs["seeds"])
     if recipe is not None and recipe.file:
         own |= {"number": [f"{name}={value!r}" for name, value in numbers.items()]}
@@ -292,10 +296,13 @@ def _leave_best(
 
 
 def best_trial(study: optuna.Study) -> optuna.trial.FrozenTrial | None:
-    """The best trial; of several that no other beats in all objectives, the best in the first objective.
+    """Returns the best trial; with several objectives, the trial of the Pareto set that is best in the first one.
+
+    Args:
+        study: a study of `search`.
 
     Returns:
-        The trial, of equal ones the first; none if every trial has failed.
+        The trial, the first of equally good ones; none if every trial failed.
     """
     trials = [trial for trial in study.get_trials(deepcopy=False) if trial.state.name == "COMPLETE"]
     sign = 1 if study.directions[0].name == "MINIMIZE" else -1
@@ -310,7 +317,7 @@ def best_trial(study: optuna.Study) -> optuna.trial.FrozenTrial | None:
 def _identity(
     setup: Setup, ranges: Mapping[str, Range], objectives: Sequence[str], seeds: list[int], trains: bool
 ) -> dict[str, Any]:
-    """What the trials of a search have in common; of what is sought, its range alone."""
+    """Returns the identity of a search; a searched setting counts only with its range."""
     choices = [
         replace(setup.config, **{name: value})
         for name, values in ranges.items()
