@@ -153,10 +153,13 @@ def test_two_objectives_give_what_no_other_trial_beats(seek, tmp_path):
 def test_every_objective(tiny_config, tiny_dataset, tmp_path):
     config = replace(tiny_config, num_steps=8)
     study = searches.search(
-        config, {"gamma": Choice((0.0, 0.5))}, tuple(OBJECTIVES), 1, 2, tmp_path, batch=1, data=tiny_dataset,
-        progress=False,
+        config, {"gamma": Choice((0.0, 0.5)), "scheme": Choice(("fedavg",)), "initial_value": Choice((None,))},
+        tuple(OBJECTIVES), 1, 2, tmp_path, batch=1, data=tiny_dataset, progress=False,
     )  # fmt: skip
     trial = study.trials[0]
+    settings = trials_of(study)[["scheme", "initial_value"]]
+    assert settings["scheme"].dtype == object, "zarr has no stable form of texts of fixed length"
+    assert np.isnan(settings["initial_value"]).all()
     run = d2djax.run(
         replace(config, policies=("rl",), gamma=trial.params["gamma"]), 2, data=tiny_dataset, progress=False
     )
@@ -236,6 +239,15 @@ def test_a_search_in_which_all_diverge_has_no_best(seek, tmp_path):
 def test_bad_input_is_refused(seek, tmp_path, options, message):
     with pytest.raises(ValueError, match=message):
         seek(tmp_path / "new", **options)
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("name", ["reward", "energy", "reliability", "points_sent"])
+def test_a_policy_without_a_graph_has_no_objective_of_graphs(seek, tiny_config, tmp_path, name):
+    config = replace(tiny_config, policies=("pooled",))
+    message = f"objective of pooled, which has no graph, must be one of accuracy, final_accuracy; got '{name}'"
+    with pytest.raises(ValueError, match=message):
+        seek(tmp_path / "new", config=config, policy="pooled", objectives=("accuracy", name))
     assert not (tmp_path / "new").exists()
 
 

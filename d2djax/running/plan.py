@@ -207,7 +207,7 @@ def lay_out_store(plan: SweepPlan, manifest: dict[str, Any], shards: int = 1) ->
         zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), (graphs, learning))
         more = setup.sizes.num_parameters, setup.own_reward
         found |= results.variables(setup.config, setup.candidates, zeros[0], zeros[1], *more)
-    coordinates = {name: (dim, _values(values), {}) for name, (dim, values) in plan.axes.coordinates.items()}
+    coordinates = {name: (dim, column(values), {}) for name, (dim, values) in plan.axes.coordinates.items()}
     coordinates["run"] = ("run", plan.seeds, {"long_name": "seed"})
     # Runs without training have no rounds.
     used = {dim for dims_, *_ in found.values() for dim in dims_}
@@ -234,6 +234,7 @@ def _most_runs(plan: SweepPlan, shards: int) -> int:
     return max(1, min(32 if is_slow else 256, len(plan) // (4 * shards)))
 
 
-def _values(values: list[Any]) -> np.ndarray:
+def column(values: Sequence[Any]) -> np.ndarray:
+    """Values of a setting as a coordinate keeps them: texts of any length, and NaN for none."""
     is_text = any(isinstance(value, str) for value in values)
     return np.array([np.nan if value is None else value for value in values], object if is_text else None)

@@ -119,6 +119,22 @@ def check_objectives(objectives: Sequence[str], searched: Collection[str] = ()) 
     return names
 
 
+def check_without_graph(names: Sequence[str], policy: str) -> None:
+    """Checks that objectives have numbers for a policy without a graph, which are those of its training.
+
+    Args:
+        names: the objectives.
+        policy: its name.
+
+    Raises:
+        ValueError: one has none, so that every trial would fail.
+    """
+    for name in names:
+        if not OBJECTIVES[name].needs_training:
+            known = ", ".join(one for one in OBJECTIVES if OBJECTIVES[one].needs_training)
+            raise ValueError(f"objective of {policy}, which has no graph, must be one of {known}; got {name!r}")
+
+
 def values_of(
     computed: Mapping[str, results.Variable], policy: str, names: Sequence[str], uploads: np.ndarray
 ) -> dict[str, np.ndarray]:

@@ -16,18 +16,19 @@ from d2djax.checks import check_count
 from d2djax.config import Config
 from d2djax.data import Dataset
 from d2djax.federated import steps_between_aggregations
+from d2djax.policies import candidates_of
 from d2djax.recipe import Recipe
 from d2djax.reward import PaperReward
 from d2djax.running import machine, repeat, results
 from d2djax.running.axes import Choice, LogUniform, Range, check_ranges, corners, is_whole, lay_out
 from d2djax.running.axes import values_of as axes_of
 from d2djax.running.identity import identify
-from d2djax.running.plan import SweepPlan, plan_sweep
+from d2djax.running.plan import SweepPlan, column, plan_sweep
 from d2djax.running.progress import Tally, errors, live
 from d2djax.running.runs import TAKES_PART, Setup, check_kinds, check_options, check_seeds, set_up
 from d2djax.running.sweeps import stages_of
 from d2djax.searching import journal
-from d2djax.searching.objectives import OBJECTIVES, check_objectives, labelled, values_of
+from d2djax.searching.objectives import OBJECTIVES, check_objectives, check_without_graph, labelled, values_of
 from d2djax.storage import files
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def trials_of(study: optuna.Study) -> xarray.Dataset:
         meaning = {"long_name": "runs in which a mean reward is above its bound", "reward": _reward_of(about)}
         variables[journal.ABOVE] = ("trial", above, meaning)
     coordinates: dict[str, Any] = {"trial": [trial.number for trial in trials], "run": about["seeds"]}
-    coordinates |= {name: ("trial", np.array([one.params[name] for one in trials])) for name in about["ranges"]}
+    coordinates |= {name: ("trial", column([one.params[name] for one in trials])) for name in about["ranges"]}
     attributes = {"title": "d2djax search", "manifest": json.dumps(about, sort_keys=True)}
     attributes["machine"] = json.dumps(machine.describe(), sort_keys=True)
     return xarray.Dataset(variables, coords=coordinates, attrs=attributes)
@@ -198,6 +199,8 @@ def search(
     own, trains = {} if used is None else used.numbered, any(OBJECTIVES[name].needs_training for name in names)
     space = _space_of(ranges, own)
     check_objectives(names, space)
+    if not candidates_of(given, policies)[policy].has_graph:
+        check_without_graph(names, policy)
     folder = files.check_folder(out)
     files.check_own(folder, "search", journal.NAMES)
     needs_model = trains or "energy" in names
