@@ -91,7 +91,7 @@ def flipped(content):
 
 
 BAD = {
-    "empty": (b"", "expected an .npz file, as numpy.savez writes it; found a file of another kind"),
+    "empty": (b"", "expected an .npz file, as written by numpy.savez; found a file of another kind"),
     "text": (b"1,2,3\n" * 50, "found a file of another kind"),
     "npy": (raw(X), "found a file of another kind"),
     "pickle": (pickle.dumps({"x": X}), "found a file of another kind"),
@@ -108,10 +108,10 @@ BAD = {
     ),
     "short": (archive(x=raw(X, (3, 4)), y=raw(Y)), "expected x.npy of float32 [3, 4]; found 2,560 bytes"),
     "strange": (archive(x=b"\x93NUMPY\x01\x00\x76\x00" + b"(" * 118, y=raw(Y)), "found damage ("),
-    "large": (saved(x=np.zeros((Y.size, 2000), np.float32)), "expected arrays of at most 0.0 GiB, the memory"),
-    "misspelt": (saved(owners=OWNER), "and, if it likes, class_names and owner; found x.npy, y.npy, owners.npy"),
+    "large": (saved(x=np.zeros((Y.size, 2000), np.float32)), "expected arrays that fit into memory, 0.0 GiB"),
+    "misspelt": (saved(owners=OWNER), "and optionally class_names and owner; found x.npy, y.npy, owners.npy"),
     "twice": (archive(**{"x": raw(X), "y": raw(Y), "y.npy": raw(Y)}), "expected the arrays x and y"),
-    "no y": (archive(x=raw(X)), "expected the arrays x and y and, if it likes, class_names and owner; found x.npy"),
+    "no y": (archive(x=raw(X)), "expected the arrays x and y and optionally class_names and owner; found x.npy"),
     "no arrays": (archive(), "found none"),
     "nan": (saved(x=HOLE), "x must be finite; found nan at [2, 1]"),
     "complex": (saved(x=X * 1j), "x must be real numbers"),
@@ -123,8 +123,8 @@ BAD = {
     ),
     "few names": (saved(class_names=np.array(["low", "high"])), "y must be labels in 0..1"),
     "names": (saved(class_names=np.zeros((3, 1))), "expected class_names [L]; found shape [3, 1]"),
-    "lengths": (saved(y=Y[1:]), "x and y must have one entry a point; got 160 points and 159 labels"),
-    "gap": (saved(owner=OWNER * 2), "owner must number the devices from 0 without a gap; nobody has 1"),
+    "lengths": (saved(y=Y[1:]), "x and y must have one entry per point; got 160 points and 159 labels"),
+    "gap": (saved(owner=OWNER * 2), "owner must number the devices from 0 without a gap; 1 is unused"),
 }
 
 
@@ -265,7 +265,9 @@ def test_bad_files_end_commands_with_nothing_written(kind, tmp_path, capsys):
     (tmp_path / "mine.npz").write_bytes(saved()[:900])
     axis = [] if kind == "run" else ["--axis", "gamma=0,1"]
     found = refused(capsys, kind, "--data", tmp_path / "mine.npz", *axis, "--out", tmp_path / "out")
-    assert found.endswith("mine.npz: expected an .npz file, as numpy.savez writes it; found a file of another kind")
+    assert found.endswith(
+        "mine.npz: expected an .npz file, as written by numpy.savez; found a file of another kind"
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["mine.npz"]
 
 

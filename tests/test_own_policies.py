@@ -172,21 +172,21 @@ FAULTS = {
     ),
     "no weight": (
         policy_class(weights=wrong("weights", lambda weight: weight.at[1].set(0.0))),
-        "a finite sum above 0; some row has not within the first episodes",
+        "a finite sum above 0; some row does not within the first episodes",
     ),
     "neighbours": (
         policy_class(weights=beside_others),
-        "weights under vmap differs from that of each run by itself",
+        "weights under vmap must equal weights of each run alone",
     ),
     "numbers of devices": (
         policy_class(weights=wrong("weights", lambda weight: weight * jnp.arange(1.0, 6.0))),
-        "something depends on a device's number",
+        "weights must not depend on how devices are numbered",
     ),
     "a number is compared": (
         policy_class(weights=by_size),
-        "a number of the policy is used as a plain Python number",
+        "numbers of a policy must stay traced",
     ),
-    "a number is fixed": (Fixed, "another slope compiles anew"),
+    "a number is fixed": (Fixed, "slope is not, so each new value recompiles"),
 }
 
 
@@ -461,7 +461,7 @@ WRONG_CODE = {
     ),
     "best": (
         policy_class(best=lambda self, memory: jnp.zeros(6, int))(),
-        ".best must give links, whole numbers [S, N] = [3, 6]; got int32[6]",
+        ".best must return links, whole numbers [S, N] = [3, 6]; got int32[6]",
     ),
     "best of 64 bits": (
         policy_class(best=lambda self, memory: np.full((3, 6), 2**32 + 1))(),

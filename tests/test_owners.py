@@ -217,14 +217,14 @@ def small(owner, y=Y):
 @pytest.mark.parametrize(
     "owner, message",
     [
-        ([0, 0, 1, 1, 2], "owner must have one entry a point; got 6 points and 5 owners"),
+        ([0, 0, 1, 1, 2], "owner must have one entry per point; got 6 points and 5 owners"),
         ([0, 0, 1, 1, 2, -1], r"owner must be numbers of devices, 0 or more; found -1 at \[5\]"),
         (
             [0, 0, 1, 1, 3, 3],
-            "owner must number the devices from 0 without a gap; nobody has 2 and 3 is the largest",
+            "owner must number the devices from 0 without a gap; 2 is unused and 3 is the largest",
         ),
-        ([1, 1, 1, 2, 2, 2], "without a gap; nobody has 0 and 2 is the largest"),
-        ([0, 0, 1, 1, 2, 2**40], "without a gap; nobody has 3 and 1099511627776 is the largest"),
+        ([1, 1, 1, 2, 2, 2], "without a gap; 0 is unused and 2 is the largest"),
+        ([0, 0, 1, 1, 2, 2**40], "without a gap; 3 is unused and 1099511627776 is the largest"),
         ([0, 0, 1, 1, 2, 0.5], r"owner must be whole numbers; found 0.5 at \[5\]"),
         ([0, 0, 1, 1, 2, np.nan], r"owner must be whole numbers; found nan at \[5\]"),
         (list("aabbcc"), r"owner must be numbers; got 'a' in it; np.unique\(owner, return_inverse=True\)"),

@@ -119,10 +119,10 @@ def test_a_sweep_of_a_recipe_is_repeated_from_its_file(mine, tmp_path, capsys):
     [
         ("wrong_ucb", "policies['ucb'].weights: TracerBoolConversionError: Attempted boolean conversion of traced"),
         ("wrong_greedy", "policies['greedy'].update: AttributeError: 'received' is not told to a policy with"),
-        ("wrong_neural", "policies['neural'].update must return memory of the structure of init; got"),
+        ("wrong_neural", "policies['neural'].update must return memory with the structure of init; got"),
         ("wrong_ring", "links of policies['ring'] must be in 0..4, numbers of devices; got 5 at [0, 3]"),
-        ("wrong_shape", "policies['ring'] must give links, whole numbers [S, N] = [2, 5]; got int32[5]"),
-        ("wrong_kind", "policies['ring'] must give links, whole numbers [S, N] = [2, 5]; got float32[2, 5]"),
+        ("wrong_shape", "policies['ring'] must return links, whole numbers [S, N] = [2, 5]; got int32[5]"),
+        ("wrong_kind", "policies['ring'] must return links, whole numbers [S, N] = [2, 5]; got float32[2, 5]"),
     ],
 )
 def test_wrong_policies_are_one_line_and_nothing_is_written(tmp_path, capsys, name, message):
@@ -140,7 +140,7 @@ def test_a_graph_of_devices_that_are_none_is_one_line(tmp_path, capsys):
     arguments = ["sweep", "--recipe", recipe, *SMALL, "--axis", "gamma=0,1", "--no-training"]
     with pytest.raises(SystemExit) as ended:
         commands.main([*arguments, "--out", str(tmp_path / "out")])
-    message = "policies['nearest_one'] must give links in 0..4, numbers of devices; got 5 for device 0 in state 0"
+    message = "policies['nearest_one'] must return links in 0..4, device numbers; got 5 for device 0 in state 0"
     assert ended.value.code == 2 and message in capsys.readouterr().err
     # Numbers that depend on the network are known only when they are computed: no run of it is kept.
     assert results.read(tmp_path / "out" / "results.zarr")["done"].sum() == 0

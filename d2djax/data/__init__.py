@@ -1,4 +1,4 @@
-"""Labelled data sets: `load` reads them from disk or makes them, and never goes online; `download` fetches."""
+"""Labelled data sets: `load` reads or synthesises them without network access; `download` fetches files."""
 
 from __future__ import annotations
 
@@ -19,24 +19,23 @@ __all__ = ["SOURCES", "DataError", "Dataset", "Description", "describe", "downlo
 
 
 def load(name: str, data_dir: str | os.PathLike[str] | None = None, **options: Any) -> Dataset:
-    """Loads a data set into memory, training and test files merged (Section IV-A). Never goes online.
+    """Loads a data set into memory, training and test files merged (Section IV-A). Needs no network.
 
     Args:
         name: a key of `SOURCES`: "radioml", "fashion_mnist" or "cifar10".
-        data_dir: folder (or, where the data is one file, that file) in any layout that the readers in this
-            package know. None searches for images in $D2DJAX_DATA/<name>, $D2DJAX_DATA,
-            ~/.cache/d2djax/<name>, $TFDS_DATA_DIR or ~/tensorflow_datasets, and Debian's folder, and makes RadioML
-            in process.
-        **options: for "radioml" only: `min_snr` (dB, default -20) and `modulations` (names, default all); and
-            when it is made in process, `windows_per_key`, `seed` and `imitate_published`.
+        data_dir: folder, or the file of a one-file data set, in any layout that this package reads. None searches
+            for images in $D2DJAX_DATA/<name>, $D2DJAX_DATA, ~/.cache/d2djax/<name>, $TFDS_DATA_DIR or
+            ~/tensorflow_datasets, and Debian's folder, and synthesises RadioML in process.
+        **options: for "radioml" only: `min_snr` (dB, default -20) and `modulations` (names, default all); without
+            `data_dir` also `windows_per_key`, `seed` and `imitate_published`, see `radioml.synthesise`.
 
     Returns:
         x [n, 28, 28, 1] or [n, 32, 32, 3] uint8, or [n, 2, 128] float32; y [n] int32.
 
     Raises:
-        DataError: the name or an option is unknown, nothing is found, or what is found is missing a part,
-            damaged, of the wrong shape or type, or a pickle that would run code. The first folder that holds
-            anything is the one that is read: damage there is not passed over in silence.
+        DataError: the name or an option is unknown, no data is found, or the data is incomplete, damaged, of the
+            wrong shape or type, or a pickle that would run code. Only the first folder that holds data is read, so
+            damage there is never hidden by a later folder.
     """
     if not isinstance(name, str) or name not in SOURCES:
         raise DataError(f"expected a data set among {', '.join(SOURCES)}; got {shown(name)}")
@@ -64,7 +63,7 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None, **options: A
 
 
 def describe(name: str) -> Description:
-    """What is known of one of the data sets without reading or making a point of it."""
+    """Describes a built-in data set without reading or synthesising any point; `name` is a key of `SOURCES`."""
     source = SOURCES[name]
     return Description(name, source.class_names, source.shape, source.dtype)
 
@@ -106,18 +105,18 @@ def _not_found(source: Source, data_dir: str | os.PathLike[str] | None, places: 
             "tfrecord files)"
         )
     if source.download is not None:
-        # Without a folder of their own, people get one that is searched.
+        # Without a `data_dir`, the command names a folder that `load` searches.
         folder = "~/.cache/d2djax" if data_dir is None else shlex.quote(str(data_dir))
         message += f"; or, online: d2djax download {name} --data-dir {folder}"
     return message
 
 
 def _checked(source: Source, dataset: Dataset) -> Dataset:
-    """Returns `dataset`, or raises DataError if its points are not those of the data set that it is named after."""
+    """Returns `dataset`, or raises DataError if its shape, type or name differs from that of its source."""
     if (dataset.shape, dataset.dtype) != (source.shape, source.dtype):
         expected = f"{source.dtype} [n, {', '.join(map(str, source.shape))}]"
         raise DataError(f"{dataset.source}: expected x {expected}; found {dataset.dtype} {dataset.x.shape}")
     if dataset.name != source.name:
-        # By its name its presets, its title and its place in results are found.
+        # The name selects its default settings, its title and its position in results.
         raise DataError(f"{dataset.source}: expected data named {source.name!r}; found {dataset.name!r}")
     return dataset

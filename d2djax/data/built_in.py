@@ -1,10 +1,9 @@
 """The built-in data sets, by name.
 
-A new one is one new file in this folder and a row in the table below (and the import of the file, for the row). The
-file finds and reads, or makes, the points, and ends with a `Source`, the record of all that others ask: shape,
-classes, default settings, options, places, download. Its name also joins those in `settings.py`, which the command
-line offers and checks without reading any of this; a setting that only its points depend on, such as `min_snr`, is
-declared there.
+To add one, write a file in this folder, import it here and add a row to the table below. The file finds and reads,
+or synthesises, the points, and ends with a `Source`, the record of everything that other modules need: shape,
+classes, default settings, options, folders, download. Also add to `settings.py` its name, which the command line
+checks without importing this module, and any setting that only its points depend on, such as `min_snr`.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ PYTHON_BATCHES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
 BINARY_BATCHES = tuple(f"{name}.bin" for name in PYTHON_BATCHES)
 FOLDERS = ("cifar-10-batches-py", "cifar-10-batches-bin")
 FILES = ("cifar-10-python.tar.gz", "cifar-10-binary.tar.gz", "cifar10.npz", "cifar10_subset.npz")
-# An official batch has 31 MB; more is not unpacked from an archive.
+# An official batch has 31 MB; larger archive members are refused.
 _LARGEST_MEMBER = 1 << 26
 _MEMBERS = (*PYTHON_BATCHES, *BINARY_BATCHES, "batches.meta")
 
@@ -146,11 +146,11 @@ def read(path: Path) -> Dataset:
 
     Args:
         path: folder with the six batches (Python or binary; Python wins), a .tar.gz of such a folder, or a
-            .npz with x_train, y_train, x_test, y_test and, if it likes, class_names.
+            .npz with x_train, y_train, x_test, y_test and, optionally, class_names.
 
     Returns:
-        x uint8 [n, 32, 32, 3], training images before test images; y int32 [n]. The number of images per
-        batch is not checked, so that subsets can be read.
+        x uint8 [n, 32, 32, 3], training images before test images; y int32 [n]. Batches may have any number of
+        images, so subsets can be read.
 
     Raises:
         DataError: a file is missing, damaged, of another layout, or would run code.
@@ -163,7 +163,7 @@ def read(path: Path) -> Dataset:
     except DataError:
         raise
     except Exception as error:
-        # Archives fail in many ways: tarfile, gzip, zlib, zipfile and NumPy each have their own.
+        # A damaged archive raises different errors in tarfile, gzip, zlib, zipfile and NumPy.
         raise DataError(f"{path}: expected readable CIFAR-10 files; found damage ({error})") from error
     return Dataset(
         x=np.concatenate(images),
@@ -186,11 +186,11 @@ SOURCE = Source(
     find=find,
     read=read,
     how_to_get=(
-        "cifar-10-python.tar.gz or cifar-10-binary.tar.gz (www.cs.toronto.edu/~kriz/cifar.html), unpacked "
-        "or not, or cifar10.npz with the arrays x_train, y_train, x_test and y_test"
+        "cifar-10-python.tar.gz or cifar-10-binary.tar.gz (www.cs.toronto.edu/~kriz/cifar.html), packed "
+        "or unpacked, or cifar10.npz with the arrays x_train, y_train, x_test and y_test"
     ),
     is_in_tfds=True,
-    # The binary archive: no pickles, and the one of which the url_checksums of TensorFlow Datasets have the hash.
+    # The binary archive has no pickles, and its hash is in the url_checksums of TensorFlow Datasets.
     download=Download(
         "https://www.cs.toronto.edu/~kriz",
         {"cifar-10-binary.tar.gz": "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"},

@@ -1,4 +1,4 @@
-"""The official files of the image data sets, downloaded when asked: checked by sha256, whole or not there."""
+"""Downloads the official files of the image data sets on request, atomically and checked by SHA-256."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CHUNK = 1 << 16
 
 
 class _Bar:
-    """What pooch drives as it would a bar of tqdm, drawn by rich from the first bytes until `stack` is left."""
+    """A progress bar with the interface that pooch expects of tqdm; rich draws it until `stack` is closed."""
 
     def __init__(self, name: str, stack: contextlib.ExitStack) -> None:
         self._name, self._stack = name, stack
@@ -47,7 +47,7 @@ class _Bar:
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    """Keeps pooch from printing what it does to standard error, which it does unasked."""
+    """Keeps pooch from logging its progress to standard error."""
     import pooch
 
     logger = pooch.get_logger()
@@ -60,32 +60,32 @@ def _silence() -> Iterator[None]:
 
 
 def _share(path: str, action: str, _: object) -> str:
-    """Gives a new file its folder's permissions: pooch makes it, as a temporary file, for its owner alone."""
+    """Gives a new file its folder's permissions, since pooch's temporary file is private to its owner."""
     if action != "fetch":
-        # Not every file system has permissions to set.
+        # Some file systems have no permissions to set.
         with contextlib.suppress(OSError):
             os.chmod(path, os.stat(os.path.dirname(path)).st_mode & 0o666)
     return path
 
 
 def _fetch(url: str, sha256: str, folder: Path, progressbar: bool) -> None:
-    """Downloads one file into `folder`, unless it is there; raises OSError or ValueError."""
+    """Downloads one file into `folder` unless it exists already; raises OSError or ValueError."""
     import pooch
 
     name = url.rsplit("/", 1)[1]
     with contextlib.ExitStack() as stack:
-        # pooch 1.9 takes any bar and its own downloaders, but its annotations do not say so.
+        # pooch 1.9 accepts any bar and its own downloaders, but its annotations do not say so.
         bar: Any = _Bar(name, stack) if progressbar else False
 
         def close_later(response: Any, **_: object) -> None:
-            # pooch leaves an answer that failed open.
+            # pooch does not close a failed response.
             stack.callback(response.close)
 
         downloader: Any = pooch.HTTPDownloader(
             progressbar=bar,
             chunk_size=_CHUNK,
             timeout=_TIMEOUTS,
-            # The hash is that of the file as it is stored: no server shall compress it once more on the way.
+            # The hash is of the stored file, so the server must not compress it for transfer.
             headers={"Accept-Encoding": "identity"},
             hooks={"response": close_later},
         )
@@ -93,7 +93,7 @@ def _fetch(url: str, sha256: str, folder: Path, progressbar: bool) -> None:
 
 
 def _reason(error: BaseException, outer: BaseException | None) -> str:
-    """Kind of `error`, and what the innermost error under it says: those between repeat addresses at length."""
+    """Kind of `error`, and the message of its innermost cause: errors in between repeat long addresses."""
     kind = type(error).__name__
     while (inner := error.__cause__ or error.__context__) not in (None, outer):
         error = inner
@@ -103,20 +103,20 @@ def _reason(error: BaseException, outer: BaseException | None) -> str:
 def download(name: str, data_dir: str | os.PathLike[str], *, progressbar: bool = False) -> Path:
     """Downloads the official files of an image data set to `data_dir/<name>`, where `load` reads them.
 
-    A file that is there with the right sha256 is kept, one with another is replaced. Each file appears under
-    its name only when it is whole and checked.
+    A file with the right SHA-256 is kept; any other is replaced. A file gets its name only once it is complete and
+    verified.
 
     Args:
-        name: a built-in data set that has official files to fetch: "fashion_mnist" or "cifar10".
-        data_dir: folder for data sets, made if it is missing.
+        name: a built-in data set with official files: "fashion_mnist" or "cifar10".
+        data_dir: folder for data sets; it is created if it is missing.
         progressbar: show size, speed and time left on standard error; otherwise nothing is printed.
 
     Returns:
         The folder of the files.
 
     Raises:
-        DataError: the name is another; or a file could not be fetched, had another sha256 or could not be
-            written. One line: address, what went wrong, and which files to put where by hand.
+        DataError: the name is another, or a file could not be fetched or written or has another SHA-256; one line
+            with the address, the reason, and which files to put where by hand.
     """
     source = SOURCES.get(name)
     if source is None:

@@ -36,7 +36,7 @@ _CHUNK = 1 << 20
 
 
 def _path(folder: Path, name: str) -> Path | None:
-    """Path of the file that holds `name`, in any of its four spellings."""
+    """Path of the file `name` in any of its four spellings, or None."""
     for spelling in (name, name.replace("-idx", ".idx")):
         for path in (folder / spelling, folder / f"{spelling}.gz"):
             if path.is_file():
@@ -50,7 +50,7 @@ def find(folder: Path) -> Path | None:
 
 
 def _take(stream: io.BufferedIOBase, count: int) -> bytes:
-    """Reads up to `count` bytes piece by piece, so that a false count in a header reserves no memory."""
+    """Reads up to `count` bytes in pieces, so that a false count in a header reserves no memory."""
     pieces = []
     while count > 0 and (piece := stream.read(min(count, _CHUNK))):
         pieces.append(piece)
@@ -71,7 +71,7 @@ def _parse(stream: io.BufferedIOBase, path: Path, dimensions: int) -> np.ndarray
             f"{path}: expected magic number {expected} (unsigned bytes, axes: {dimensions}); found {magic}"
         )
     size = math.prod(shape)
-    # One byte more than expected: it shows trailing bytes, and makes gzip check its own sum.
+    # Reading one more byte reveals trailing bytes, and makes gzip verify its checksum.
     data = _take(stream, size + 1)
     if len(data) != size:
         found = "more" if len(data) > size else f"only {len(data)}"
@@ -83,14 +83,14 @@ def read_array(path: Path, dimensions: int) -> np.ndarray:
     """Reads one IDX file of unsigned bytes.
 
     Args:
-        path: file; compressed if it starts as a gzip file does, whatever its name.
+        path: the file; it is decompressed if it starts with gzip's magic number, whatever its name.
         dimensions: number of axes that the file must have.
 
     Returns:
         uint8 array with that many axes, read-only.
 
     Raises:
-        DataError: the file cannot be read, is cut short, has bytes left over, or is of another type or rank.
+        DataError: the file is unreadable or truncated, has trailing bytes, or is of another type or rank.
     """
     try:
         with path.open("rb") as file:
@@ -101,7 +101,7 @@ def read_array(path: Path, dimensions: int) -> np.ndarray:
             with gzip.GzipFile(fileobj=file) as stream:
                 return _parse(stream, path, dimensions)
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: expected a whole IDX file; found damage ({error})") from error
+        raise DataError(f"{path}: expected a complete IDX file; found damage ({error})") from error
 
 
 def _read_split(folder: Path, images_name: str, labels_name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -132,7 +132,7 @@ def read(folder: Path) -> Dataset:
         x uint8 [n, 28, 28, 1], training images before test images; y int32 [n].
 
     Raises:
-        DataError: a file is missing or damaged, or the files do not fit each other.
+        DataError: a file is missing or damaged, or the numbers of images and labels differ.
     """
     images, labels = zip(_read_split(folder, *FILES[:2]), _read_split(folder, *FILES[2:]), strict=True)
     return Dataset(
@@ -161,9 +161,9 @@ SOURCE = Source(
         "(Debian: apt-get install dataset-fashion-mnist; else github.com/zalandoresearch/fashion-mnist)"
     ),
     is_in_tfds=True,
-    # Debian's.
+    # Debian's package installs it here.
     places=(Path("/usr/share/datasets/fashion-mnist"),),
-    # Address and hashes as in the url_checksums of TensorFlow Datasets.
+    # The address and the hashes are those in the url_checksums of TensorFlow Datasets.
     download=Download(
         "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
         {

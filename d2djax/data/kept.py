@@ -1,4 +1,4 @@
-"""Points that were made once: kept in the cache folder, since making many takes minutes."""
+"""A cache of synthesised points, since synthesising many takes minutes."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ import numpy as np
 from d2djax.data.types import DataError, Dataset
 from d2djax.storage import files
 
-# Of the points of one data set that are kept, the oldest go.
+# Limits of the cache of each data set: the oldest files are removed, and larger data sets are not cached.
 MOST_FILES = 4
 MOST_BYTES = 2**31
 
 
 def folder(data_set: str) -> Path | None:
-    """`$XDG_CACHE_HOME/d2djax/<data set>-made`, or under `~/.cache`; none where `D2DJAX_CACHE=0`."""
+    """`$XDG_CACHE_HOME/d2djax/<data set>-made`, or under `~/.cache`; None if `D2DJAX_CACHE=0`."""
     base = files.cache_folder()
     return None if base is None else base / f"{data_set}-made"
 
 
 def _name(makers: Sequence[str], options: Mapping[str, Any]) -> str:
-    """A name for what is made: by the code that makes it, NumPy, which draws it, and the options."""
+    """File name of a cached data set: a digest of the code that makes it, NumPy's version and the options."""
     found = hashlib.blake2b(digest_size=16)
     for file in makers:
         found.update(Path(file).read_bytes())
@@ -35,7 +35,7 @@ def _name(makers: Sequence[str], options: Mapping[str, Any]) -> str:
 
 
 def _read(path: Path, data_set: str) -> Dataset | None:
-    """What is kept; none where nothing is, or where it is damaged (every part has a checksum)."""
+    """The cached data set, or None if it is missing or damaged (every part has a checksum)."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
             names = tuple(str(name) for name in kept["class_names"])
@@ -47,16 +47,16 @@ def _read(path: Path, data_set: str) -> Dataset | None:
 def made_once(
     data_set: str, makers: Sequence[str], options: Mapping[str, Any], make: Callable[[], Dataset]
 ) -> Dataset:
-    """Makes points, or reads those that were made before with the same code and options.
+    """Synthesises points, or reads them from the cache if the same code made them with the same options.
 
     Args:
-        data_set: name of the data set that `make` gives.
-        makers: files of the code that makes them.
-        options: with which they are made.
-        make: makes them.
+        data_set: name of the data set that `make` returns.
+        makers: paths of the source files whose code makes the points.
+        options: the options of `make`, by name.
+        make: makes the data set; called without arguments.
 
     Returns:
-        The data set, equal bit for bit to what `make` gives. Where it cannot be kept, it is made each time.
+        The data set, bit for bit equal to the result of `make`. If it cannot be cached, it is made each time.
     """
     place = folder(data_set)
     if place is None:
@@ -75,6 +75,6 @@ def made_once(
             for old in sorted(place.glob("*.npz"), key=os.path.getmtime)[:-MOST_FILES]:
                 old.unlink(missing_ok=True)
         except OSError:
-            # A full disk or a folder of somebody else's costs time, and no result.
+            # A full disk or a read-only folder costs time but no result.
             return made
     return made

@@ -1,4 +1,4 @@
-"""Complex baseband signals of the eleven modulations of RadioML 2016.10A, many windows at once."""
+"""Complex baseband signals of the eleven modulations of RadioML 2016.10A, for many windows at once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _GFSK_STEP = 0.1
 _FM_DEVIATION = 75e3
 _FM_EMPHASIS = 75e-6
 _PUBLISHED_FM_RATE = 220.5e3
-# The published modulators' filters are still filling for this many samples of a burst.
+# Samples at the start of a burst during which the filters of the published modulators still fill.
 _PULSE_DELAY = 352
 _FM_DELAY = 137
 
@@ -45,14 +45,14 @@ def baseband(
 
     Args:
         modulation: one of `MODULATIONS`.
-        generator: where symbols and audio are drawn from.
-        positions: [W] int, sample number within its burst at which each window starts; a burst starts silent.
-        length: samples of each window.
-        published: with the faults of the published generator.
+        generator: source of symbols and audio.
+        positions: [W] int, sample within its burst at which each window starts; a burst starts silent.
+        length: samples in each window.
+        published: reproduce the faults of the published generator.
 
     Returns:
-        [W, length] complex64. Mean power 1 for the digital modulations (or, `published`, that of the integer
-        constellation) and for WBFM, about 1 for AM-DSB; AM-SSB has the power of its audio (0 if `published`).
+        [W, length] complex64. The mean power is 1 for the digital modulations (if `published`, that of the integer
+        constellation) and for WBFM, and about 1 for AM-DSB; AM-SSB has the power of its audio (0 if `published`).
     """
     if modulation in ("CPFSK", "GFSK"):
         frequency = _pulse_train(generator, np.array([-1.0, 1.0]), _fsk_pulse(modulation), positions, length)
@@ -60,15 +60,15 @@ def baseband(
     if modulation == "WBFM":
         return _wideband_fm(generator, positions, length, published)
     if modulation == "AM-DSB":
-        # A carrier of 1 and audio that is at full scale 1/2, as published.
+        # As published: a carrier of amplitude 1, and audio with a full scale of 1/2.
         audio = np.real(speech(generator, len(positions), length, SAMPLE_RATE))
         return (1 + audio).astype(np.complex64)
     if modulation == "AM-SSB":
         if published:
-            # The published oscillator is a sine at 0 Hz, that is 0: only noise is left.
+            # The published oscillator is a sine at 0 Hz, which is 0, so only noise is left.
             return np.zeros((len(positions), length), np.complex64)
-        # Deviation: the published carrier is dropped, so that the signal is one side band and nothing else
-        # (with it, a window is AM-DSB to the eye); no window lies in a pause, when nothing is sent.
+        # Deviation: the published carrier is omitted, so that the signal is one sideband only (with the carrier,
+        # a window looks like AM-DSB); no window lies in a pause, during which nothing is sent.
         return speech(generator, len(positions), length, SAMPLE_RATE, pauses=False)
     points = constellation(modulation)
     if not published:
@@ -78,13 +78,13 @@ def baseband(
 
 
 def constellation(modulation: str) -> np.ndarray:
-    """Symbols of a linear modulation: the unit circle, or odd integers.
+    """Symbols of a linear modulation: points of the unit circle, or odd integers.
 
     Args:
         modulation: 8PSK, BPSK, PAM4, QAM16, QAM64 or QPSK.
 
     Returns:
-        [M] complex128.
+        [M] complex128, M the order of the modulation.
     """
     if modulation in ("BPSK", "QPSK", "8PSK"):
         order = {"BPSK": 2, "QPSK": 4, "8PSK": 8}[modulation]
@@ -97,7 +97,7 @@ def constellation(modulation: str) -> np.ndarray:
 @cache
 def _root_raised_cosine(half_span: int = 11) -> np.ndarray:
     """Root-raised-cosine pulse of unit energy per symbol, over +-`half_span` symbols of 8 samples."""
-    # Nudged off 0, where the formula is 0/0; its other pole, 1/(4 rolloff), is not on this grid.
+    # Shifted off 0, where the formula is 0/0; its other pole, 1/(4 rolloff), is not on this grid.
     time = np.arange(-half_span * SAMPLES_PER_SYMBOL, half_span * SAMPLES_PER_SYMBOL + 1)
     time = time / SAMPLES_PER_SYMBOL + 1e-6
     slope = 4 * _ROLLOFF * time
@@ -123,11 +123,11 @@ def _pulse_train(
     """Sum of pulses, one per symbol: `x[n] = sum_k symbol[k] pulse(n - 8 k)`, no symbol before position 0.
 
     Args:
-        generator: where the symbols are drawn from.
+        generator: source of the symbols.
         points: [M] complex, equally likely symbols.
         pulse: [2 h 8 + 1] float, a pulse over +-h symbols.
         positions: [W] int, position of each window's first sample.
-        length: samples of each window.
+        length: samples in each window.
 
     Returns:
         [W, length] complex64.
@@ -158,8 +158,8 @@ def _wideband_fm(generator: np.random.Generator, positions: np.ndarray, length: 
     rate = _PUBLISHED_FM_RATE if published else SAMPLE_RATE
     audio = np.real(speech(generator, len(positions), length, rate, emphasis=_FM_EMPHASIS))
     begun = positions[:, None] + np.arange(length) >= _FM_DELAY
-    # Deviation: the published transmitter is 220.5 kS/s in a 200 kS/s channel and has no limiter; at full
-    # scale, 75 kHz and the audio's own band then pass half the sample rate.
+    # Deviation: the published transmitter runs at 220.5 kS/s in a 200 kS/s channel and has no limiter; at full
+    # scale, 75 kHz plus the audio's bandwidth then exceed half the sample rate.
     audio = audio * begun if published else np.clip(audio, -1, 1)
     return _frequency_modulated(2 * np.pi * _FM_DEVIATION / rate * audio)
 
@@ -173,26 +173,26 @@ def speech(
     emphasis: float = 0.0,
     pauses: bool = True,
 ) -> np.ndarray:
-    """Speech-like audio, each window from its own moment of speech; the real part is the audio.
+    """Speech-like audio; each window is an independent moment of speech, and its real part is the audio.
 
-    `sum_h c_h exp(2 pi i h f_0 t)`, `c_h` the voice source times a cascade of formant resonances at `h f_0`.
-    Only positive frequencies, so the whole is the audio's analytic signal. Played at twice its speed and half
-    its scale, as the published recipe does. A pause is exactly 0.
+    `sum_h c_h exp(2 pi i h f_0 t)`, where `c_h` is the voice source times a cascade of formant resonances at
+    `h f_0`. All frequencies are positive, so this is the audio's analytic signal. It is played at twice its speed
+    and half its scale, as in the published recipe. A pause is exactly 0.
 
     Args:
-        generator: where everything is drawn from.
+        generator: source of all draws.
         count: W, number of windows.
-        length: samples of each window.
+        length: samples in each window.
         rate: samples per second.
-        emphasis: time constant of a pre-emphasis `1 + 2 pi i f tau`, in seconds.
+        emphasis: `tau`, time constant of a pre-emphasis `1 + 2 pi i f tau`, in seconds.
         pauses: whether windows may lie in a pause.
 
     Returns:
         [W, length] complex64.
     """
-    # Deviation: the published file has one podcast; this source has the shares of pause and voice, the levels
-    # and, by its formants' widths, the decay within a pitch period, all measured in a text read by espeak-ng.
-    # A window is a seventh of a pitch period: its pitch and formants stand still.
+    # Deviation: the published file uses one podcast; this source has the shares of pause and voice, the levels
+    # and (through its formants' widths) the decay within a pitch period of a text read by espeak-ng.
+    # A window is a seventh of a pitch period, so its pitch and formants are constant.
     voiced = generator.random(count) < 0.7
     pitch = np.where(voiced, generator.lognormal(np.log(105), 0.15, count), 165.0)
     frequency = pitch[:, None] * np.arange(1, _HARMONICS + 1)
@@ -215,7 +215,7 @@ def speech(
 
 
 def _voice_spectrum(generator: np.random.Generator, frequency: np.ndarray) -> np.ndarray:
-    """Glottal pulses (-12 dB per octave), lip radiation (+6) and the resonances of a vocal tract."""
+    """Glottal pulses (-12 dB per octave) times lip radiation (+6) and the resonances of a vocal tract."""
     count = len(frequency)
     source = 1j * frequency / (1 + 1j * frequency / 120) ** 2
     centre = 500.0 * (2 * np.arange(_FORMANTS) + 1) * np.ones((count, 1))
@@ -228,6 +228,6 @@ def _voice_spectrum(generator: np.random.Generator, frequency: np.ndarray) -> np
 
 
 def _hiss_spectrum(generator: np.random.Generator, frequency: np.ndarray) -> np.ndarray:
-    """Noise of a fricative: one broad resonance between 2.5 and 7 kHz."""
+    """Spectrum of a fricative: one broad resonance between 2.5 and 7 kHz."""
     middle = generator.uniform(2500, 7000, size=(len(frequency), 1))
     return frequency / np.abs(middle**2 - frequency**2 + 1j * frequency * middle / 2)

@@ -1,4 +1,4 @@
-"""Data of one's own in a file, `mine.npz`, as `numpy.savez` writes it; reading it runs nothing that is in it."""
+"""Reads user data from a file such as `mine.npz`, written by `numpy.savez`; reading it never runs code in it."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ NEEDED, OTHERS = ("x", "y"), ("class_names", "owner")
 
 
 def read(path: str | os.PathLike[str], most_bytes: int = 0) -> Dataset:
-    """Reads points of one's own from a file.
+    """Reads a user's points from a file.
 
     Args:
-        path: an .npz file with the arrays `x` [n, ...] and `y` [n] and, if it likes, `class_names` [L] (by default
-            0, 1, ... up to the largest of `y`) and `owner` [n]; see `Dataset`.
-        most_bytes: what its arrays may take of memory; 0: any number.
+        path: an .npz file with the arrays `x` [n, ...] and `y` [n] and, optionally, `class_names` [L] (default: 0,
+            1, ... up to the largest entry of `y`) and `owner` [n]; see `Dataset`.
+        most_bytes: limit on the total size of the arrays; 0: no limit.
 
     Returns:
-        The data set, named as the file.
+        The data set; its name is that of the file.
 
     Raises:
-        DataError: there is no such file, it is damaged, too large or of another kind, or its arrays are not those
-            of a data set; one line with the file, the rule and what was found.
+        DataError: the file is missing, damaged, too large or of another kind, or its arrays do not form a data set;
+            one line with the file, the rule and what was found.
     """
     place, arrays = npz.arrays(path, NEEDED, OTHERS, most_bytes)
     names: Any = arrays.get("class_names")
@@ -38,6 +38,6 @@ def read(path: str | os.PathLike[str], most_bytes: int = 0) -> Dataset:
 
 
 def _numbered(y: np.ndarray) -> range:
-    """Classes of labels without names; what is no label, `Dataset` will refuse."""
+    """Class names for labels without names; `Dataset` refuses invalid labels later."""
     last = y.max() if y.dtype.kind in "biuf" and y.size else 0
     return range(int(np.clip(np.nan_to_num(last), 0, max(y.size, 1) - 1)) + 1)

@@ -1,7 +1,7 @@
-"""Reads pickled dictionaries of plain values without ever running what a pickle asks for.
+"""Reads pickled dictionaries of plain values without running any code that a pickle names.
 
-A pickle is a program. This reader knows only the opcodes that build plain containers, numbers and strings,
-and replaces the few functions that NumPy arrays need by its own, which check every argument.
+A pickle is a program. This reader supports only the opcodes that build plain containers, numbers and strings, and
+replaces the few functions that NumPy arrays need by safe versions that check every argument.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SCALARS = (int, float, bool, str, bytes, type(None))
 
 
 class _Dtype:
-    """A numeric dtype as it is being built."""
+    """A numeric dtype under construction."""
 
     __slots__ = ("value",)
 
@@ -42,7 +42,7 @@ class _Dtype:
         self.value = np.dtype(text)
 
     def build(self, state: Any) -> None:
-        """Takes the byte order; a dtype with fields or a base dtype is refused."""
+        """Sets the byte order; raises ValueError for a dtype with fields or a base dtype."""
         order, *composite = _text(state[1:5])
         if order not in ("<", ">", "|", "=") or composite != [None, None, None]:
             raise ValueError("a dtype that is not a plain number")
@@ -51,7 +51,7 @@ class _Dtype:
 
 
 class _Array:
-    """An array as it is being built; `value` is None until its bytes have arrived."""
+    """An array under construction; `value` is None until its bytes are read."""
 
     __slots__ = ("value",)
 
@@ -66,7 +66,7 @@ class _Array:
         self.fill(data, dtype, shape, "F" if is_fortran else "C")
 
     def fill(self, data: Any, dtype: Any, shape: Any, order: Any) -> None:
-        """Lays `data` out as an array; refuses any other number of bytes than the shape needs."""
+        """Makes an array of `data`; raises ValueError unless it has exactly the bytes that the shape needs."""
         is_shape = type(shape) is tuple and all(type(size) is int and size >= 0 for size in shape)
         if not isinstance(dtype, _Dtype) or not is_shape or type(data) is not bytes or self.value is not None:
             raise ValueError("an array with odd contents")
@@ -102,7 +102,7 @@ def _encode(text: Any, encoding: Any) -> bytes:
     return text.encode("latin1")
 
 
-# Whole names only: a prefix such as "numpy." would let numpy.memmap and numpy.f2py.os.system through.
+# Only full names: a prefix such as "numpy." would let numpy.memmap and numpy.f2py.os.system through.
 _STAND_INS: dict[tuple[str, str], Callable[..., Any]] = {
     ("numpy", "ndarray"): _ndarray,
     ("numpy", "dtype"): _dtype,
@@ -120,11 +120,11 @@ class _Opcodes(dict):
 
 
 class _Unpickler(pickle._Unpickler):
-    """Python's own unpickler in its Python form, because its table of opcodes can be cut down.
+    """Python's unpickler in its pure Python form, whose table of opcodes can be restricted.
 
-    The public `pickle.Unpickler` is not enough: its `find_class` decides what may be imported, but not how much
-    memory a false size reserves, nor how deep tuples may be nested. A reader of our own would be a file more. The
-    table is as old as Python 3; if a version of Python changes it, the tests of pickles fail.
+    The public `pickle.Unpickler` is not enough: its `find_class` restricts imports, but not the memory that a false
+    size reserves or the nesting depth of tuples. A separate parser would need another file. The table is as old as
+    Python 3; if a version of Python changes it, the tests of pickles fail.
     """
 
     # Set by the base class, which declares no types.
@@ -147,7 +147,7 @@ class _Unpickler(pickle._Unpickler):
         raise ValueError("an object of a class")
 
     def _bytearray(self) -> None:
-        # Python's own version reserves the claimed size before it looks whether so many bytes are there.
+        # Python's version reserves the claimed size before it checks that so many bytes follow.
         self.append(self.read(*struct.unpack("<Q", self.read(8))))
 
     def _reduce(self) -> None:
@@ -165,7 +165,7 @@ class _Unpickler(pickle._Unpickler):
         target.build(state)
 
     def _tuple(self, items: list[Any]) -> None:
-        # Hashing nested tuples recurses in C without a guard: a very deep key would crash the interpreter.
+        # Hashing nested tuples recurses in C without a limit: a very deep key would crash the interpreter.
         if any(type(inner) is tuple for item in items if type(item) is tuple for inner in item):
             raise ValueError("tuples nested more than two deep")
         self.append(tuple(items))
@@ -188,7 +188,7 @@ class _Unpickler(pickle._Unpickler):
 
 
 def _text(value: Any) -> Any:
-    """Turns the byte strings of Python 2 into text, also inside a tuple."""
+    """Decodes the byte strings of Python 2, also inside a tuple."""
     if type(value) is bytes:
         return value.decode("latin1")
     return tuple(_text(item) for item in value) if type(value) is tuple else value
@@ -200,7 +200,7 @@ def _value(value: Any, seen: set[int]) -> Any:
         if value.value is None:
             raise ValueError("an array without contents")
         return value.value
-    # A list that is the value of many keys is looked through once.
+    # A list that several keys share is checked once.
     items = (value,) if type(value) not in (list, tuple) else () if id(value) in seen else value
     for item in items:
         if type(item) not in _SCALARS:
@@ -213,16 +213,16 @@ def load_dict(stream: BinaryIO | mmap.mmap, source: str) -> dict[Any, Any]:
     """Reads one pickled dictionary of plain values; protocols 0 to 5, written by Python 2 or 3.
 
     Args:
-        stream: the pickle; its `read(n)` must not reserve more memory than it has bytes.
+        stream: the pickle; its `read(n)` must not reserve memory for more bytes than it has.
         source: name of the file, for messages.
 
     Returns:
-        The dictionary; its keys are text, numbers or tuples of them, its values arrays, numbers, strings, or
+        The dictionary; its keys are strings, numbers or tuples of them, its values arrays, numbers, strings, or
         flat lists and tuples of numbers and strings. Byte strings of Python 2 in values stay `bytes`.
 
     Raises:
-        DataError: the pickle is damaged, is not a dictionary, or asks for anything but plain values and
-            numeric arrays. Nothing that it asks for is imported or run.
+        DataError: the pickle is damaged, is not a dictionary, or needs anything but plain values and
+            numeric arrays. Nothing that it names is imported or run.
     """
     try:
         content = _Unpickler(stream, encoding="bytes").load()
@@ -236,7 +236,7 @@ def load_dict(stream: BinaryIO | mmap.mmap, source: str) -> dict[Any, Any]:
             raise ValueError("the same key twice")
         return result
     except Exception as error:
-        # Damaged pickles make the unpickler fail in every way that Python knows.
+        # A damaged pickle can make the unpickler raise any kind of error.
         found = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
         found = " ".join(found.split())[:200]
         raise DataError(
@@ -245,7 +245,7 @@ def load_dict(stream: BinaryIO | mmap.mmap, source: str) -> dict[Any, Any]:
 
 
 def read_dict(path: Path) -> dict[Any, Any]:
-    """Reads the pickled dictionary in the file `path` as `load_dict` does, without copying it to memory."""
+    """Reads the pickled dictionary in a file; see `load_dict`. Maps the file instead of copying it to memory."""
     if path.stat().st_size == 0:
         return load_dict(io.BytesIO(), str(path))
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as stream:

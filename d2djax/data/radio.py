@@ -1,4 +1,4 @@
-"""RadioML as a data set of runs: the published file, or windows that are made in process, as many as are needed."""
+"""RadioML as a built-in data set: the published file, or as many windows synthesised in process as needed."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from d2djax.data.modulations import MODULATIONS
 from d2djax.data.source import Maker, Source
 from d2djax.data.types import DataError, Dataset
 
-# Windows of a modulation and SNR with ten SNRs, what 25 devices with 990 points of 4 classes may ask for.
+# Windows of each modulation and SNR, for ten SNRs: enough for 25 devices with 990 points of 4 classes each.
 FEWEST_WINDOWS = 404
 _FILE_OPTIONS = ("min_snr", "modulations")
 
 
 def _snrs(min_snr: float) -> list[int]:
-    """Labels that are kept, dB."""
+    """SNR labels of at least `min_snr`, dB."""
     return [snr for snr in range(-20, 20, 2) if snr >= min_snr]
 
 
@@ -51,9 +51,13 @@ def _make(*, min_snr: float = -20, **options: Any) -> Dataset:
 
 
 def windows_per_key(needed: float, *, min_snr: float) -> int:
-    """Windows of each modulation and SNR: enough for the paper's setting, more if more points a class are needed.
+    """Windows of each modulation and SNR: enough for the paper's setting, or more if a run needs more.
 
-    A fixed number for all small settings keeps their held-out points the same.
+    All small settings get the same number, so that their held-out points are the same.
+
+    Args:
+        needed: points of each class that a run needs.
+        min_snr: lowest SNR label, dB.
     """
     num_snrs = len(_snrs(min_snr))
     return max(FEWEST_WINDOWS * 10 // num_snrs, int(np.ceil(needed / num_snrs)))

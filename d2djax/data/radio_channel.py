@@ -1,7 +1,7 @@
 """The radio channel of RadioML 2016.10A: clock and carrier drift, fading, noise, window normalisation.
 
-The model is GNU Radio's `dynamic_channel_model` with the parameters of the published generator, for many
-windows at once, each with a channel of its own.
+The model is GNU Radio's `dynamic_channel_model` with the parameters of the published generator, for many windows at
+once, each with an independent channel.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ _MAGNITUDES = np.array([1.0, 0.8, 0.3])
 _FADING_TAPS = 8
 _RESAMPLER_TAPS = 8
 
-# Samples that a window must be longer before the channel than after it.
+# How many samples longer a window must be before the channel than after it.
 PADDING = (_RESAMPLER_TAPS - 1) + (_FADING_TAPS - 1)
 
 
 def transmit(signal: np.ndarray, positions: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Send each window through its own channel, without noise: resample, shift the carrier, fade.
+    """Sends each window through an independent channel without noise: resampling, carrier shift, fading.
 
     Args:
-        signal: [W, N + PADDING] complex64, what is sent.
-        positions: [W] int, samples since the burst began; the clock and the carrier have drifted for so long.
-        generator: where the channels are drawn from.
+        signal: [W, N + PADDING] complex64, the transmitted windows.
+        positions: [W] int, samples since the start of the burst, during which the clock and the carrier drifted.
+        generator: source of the channels.
 
     Returns:
         [W, N] complex64.
     """
     count = len(signal)
-    # Deviation: within a window (0.64 ms) the two walks stand still; they would move by 0.1 Hz.
+    # Deviation: the two walks are constant within a window (0.64 ms), where they would move by 0.1 Hz.
     clock, late = random_walk(generator, positions, _CLOCK_STEP, _CLOCK_MAX)
     carrier, turned = random_walk(generator, positions, _CARRIER_STEP, _CARRIER_MAX)
     start = late / SAMPLE_RATE % 1.0
@@ -54,19 +54,19 @@ def transmit(signal: np.ndarray, positions: np.ndarray, generator: np.random.Gen
 def random_walk(
     generator: np.random.Generator, positions: np.ndarray, step: float, largest: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Where a Gaussian random walk is after many steps, and the sum over its path.
+    """Position of a Gaussian random walk after many steps, and the sum over its path.
 
     With z, y standard normal and n steps of size s, value `s sqrt(n) z` and sum
     `s n^1.5 (z / 2 + y / sqrt(12))`: their joint distribution for large n.
 
     Args:
-        generator: where the walks are drawn from.
+        generator: source of the walks.
         positions: [W] int, number of steps.
         step: standard deviation of one step.
-        largest: the walk is held within +-largest (the sum takes no notice of it).
+        largest: the value is clipped to +-largest; the sum ignores this limit.
 
     Returns:
-        Two [W] float64: the value, in the unit of `step`, and the sum.
+        `(value, sum)`, each [W] float64 in the unit of `step`.
     """
     first, second = generator.standard_normal((2, len(positions)))
     value = np.clip(step * np.sqrt(positions) * first, -largest, largest)
@@ -74,26 +74,26 @@ def random_walk(
 
 
 def _interpolator(delay: np.ndarray) -> np.ndarray:
-    """Fractional delays as windowed-sinc filters: [W] samples, 0 to 1 -> [W, taps] float64."""
+    """Windowed-sinc filters [W, taps] float64 of fractional delays: [W] in samples, 0 to 1."""
     lag = np.arange(_RESAMPLER_TAPS) - (_RESAMPLER_TAPS // 2 - 1) - delay[:, None]
     return np.sinc(lag) * np.cos(np.pi * lag / (_RESAMPLER_TAPS + 1)) ** 2
 
 
 def fading_taps(generator: np.random.Generator, count: int, times: tuple[float, ...]) -> tuple[np.ndarray, ...]:
-    """Impulse responses of frequency-selective fading channels at some times, [count, 8] complex128 each.
+    """Impulse responses of frequency-selective fading channels at given times.
 
     Path j has gain `g_j(t) = sum_n [cos(a_n + w_n t) + i sin(b_n + w_n t)] / sqrt(8)`, with Doppler
-    `w_n = 2 pi f_D cos((2 pi n - pi + theta) / 32)` and a, b, theta uniform: mean power 1. The first path is
-    Rician, with K times the scattered power in its direct wave. Tap k is
+    `w_n = 2 pi f_D cos((2 pi n - pi + theta) / 32)` and uniform a, b, theta; its mean power is 1. The first path is
+    Rician: its direct wave has K times the scattered power. Tap k is
     `sum_j magnitude_j g_j sinc(k - delay_j)`, k = 0..7: the sinc is cut at tap 0, as in GNU Radio.
 
     Args:
-        generator: where the channels are drawn from.
+        generator: source of the channels.
         count: W, number of channels.
         times: seconds since the start of the window.
 
     Returns:
-        For each time [W, 8] complex128.
+        [W, 8] complex128 for each time.
     """
     paths = len(_DELAYS)
     turn = np.pi
@@ -115,14 +115,14 @@ def fading_taps(generator: np.random.Generator, count: int, times: tuple[float, 
 
 
 def varying_filter(signal: np.ndarray, start: np.ndarray, stop: np.ndarray) -> np.ndarray:
-    """Filter each row with taps that go linearly from `start` to `stop`, dropping the filter's transient.
+    """Filters each row with taps that change linearly from `start` to `stop`, and drops the filter's transient.
 
     `y[n] = sum_k h_n[k] x[n + K - 1 - k]`, `h_n = start + (stop - start) n / N`.
 
     Args:
         signal: [W, N + K - 1] complex64.
-        start: [W, K], taps at the first output sample.
-        stop: [W, K], taps just after the last one.
+        start: [W, K] complex or float, taps at the first output sample.
+        stop: [W, K], taps one step after the last output sample.
 
     Returns:
         [W, N] complex64.
@@ -145,23 +145,23 @@ def mean_power(windows: np.ndarray) -> np.ndarray:
 
 
 def white_noise(generator: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
-    """Circular complex Gaussian noise of mean power 1, complex64."""
+    """Circular complex Gaussian noise of mean power 1: complex64 of the given shape."""
     pairs = generator.standard_normal((shape[0], 2 * shape[1]), dtype=np.float32)
     return pairs.view(np.complex64) * np.float32(np.sqrt(0.5))
 
 
 def receive(windows: np.ndarray, snr: int, generator: np.random.Generator, *, published: bool) -> np.ndarray:
-    """Add the receiver's noise and normalise each window.
+    """Adds the receiver's noise and normalises each window.
 
-    By default noise has 10^(-snr/10) times the received power of the very window, and the sum is divided by
-    its root mean square, so that a window has mean |x|^2 = 1. With `published`, noise has amplitude
-    10^(-snr/10) whatever is received, and the sum is divided by sum |x|.
+    By default the noise has 10^(-snr/10) times the received power of its window, and the sum is divided by its root
+    mean square, so that a window has mean |x|^2 = 1. If `published`, the noise amplitude is 10^(-snr/10), whatever
+    the received power, and the sum is divided by sum |x|.
 
     Args:
         windows: [W, N] complex64, received without noise.
         snr: the label, in dB.
-        generator: where the noise is drawn from.
-        published: with the faults of the published generator.
+        generator: source of the noise.
+        published: reproduce the faults of the published generator.
 
     Returns:
         [W, N] complex64.
@@ -170,8 +170,8 @@ def receive(windows: np.ndarray, snr: int, generator: np.random.Generator, *, pu
     if published:
         noisy = windows + np.float32(10.0 ** (-snr / 10)) * noise
         return noisy / np.sum(np.abs(noisy), axis=1, keepdims=True)
-    # Deviation: the published amplitude 10^(-snr/10) makes the power ratio grow 2 dB per dB of the label, and
-    # fading moves it by several dB from window to window.
+    # Deviation: with the published amplitude 10^(-snr/10), the power ratio grows by 2 dB per dB of the label, and
+    # fading changes it by several dB from window to window.
     noisy = windows / np.sqrt(mean_power(windows)) + np.float32(10.0 ** (-snr / 20)) * noise
-    # Deviation: the published file divides by sum |x|, which leaves values of 1/128; networks want about 1.
+    # Deviation: the published file divides by sum |x|, so values are about 1/128; networks need values about 1.
     return noisy / np.sqrt(mean_power(noisy))

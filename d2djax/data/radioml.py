@@ -1,4 +1,4 @@
-"""RadioML-2016.10A-like data made in process (Section IV-A): 11 modulations, 20 signal-to-noise ratios."""
+"""Synthesises data like RadioML 2016.10A (Section IV-A): 11 modulations, 20 signal-to-noise ratios."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from d2djax.data.radio_channel import PADDING, WINDOW, receive, transmit
 from d2djax.data.types import Dataset
 
 _SNR_LIMIT = 100
-# A published burst is 27 to 80 thousand samples; its settled windows begin after the filters have filled.
+# A published burst has 27 to 80 thousand samples; its settled windows begin once the filters are filled.
 _SETTLED = (760, 40_000)
 _STARTUP = (50, 501)
 _STARTUP_SHARE = 1 / 35
@@ -26,19 +26,18 @@ def synthesise(
     modulations: Sequence[str] | None = None,
     imitate_published: bool = False,
 ) -> Dataset:
-    """Make modulated, faded and noisy radio windows, with the recipe of RadioML 2016.10A.
+    """Synthesises modulated, faded and noisy radio windows with the recipe of RadioML 2016.10A.
 
-    The windows of one (modulation, SNR) depend on `seed` and `windows_per_key` only, not on what else is
-    made.
+    The windows of one (modulation, SNR) depend only on `seed` and `windows_per_key`, not on the other arguments.
 
     Args:
         windows_per_key: windows of each (modulation, SNR).
-        seed: not negative.
-        snrs: signal-to-noise ratios in dB, integers within +-100, each once.
-        modulations: names from `MODULATIONS`, each once; None for all.
-        imitate_published: with the faults of the published file (noise-only AM-SSB, 2 dB per dB of the label,
+        seed: seed of the generators, 0 or more.
+        snrs: signal-to-noise ratios in dB, distinct integers within +-100.
+        modulations: distinct names from `MODULATIONS`; None for all.
+        imitate_published: reproduce the faults of the published file (noise-only AM-SSB, 2 dB per dB of the label,
             unnormalised constellations, WBFM too fast for the channel, some start-up windows, sum |x| = 1);
-            by default these are mended and each window has mean power 1.
+            by default these are corrected and each window has mean power 1.
 
     Returns:
         `Dataset` with x float32 [n, 2, 128] (in-phase, quadrature), y int32 in the order of the sorted names;
@@ -64,7 +63,7 @@ def synthesise_with_snr(
     modulations: Sequence[str] | None = None,
     imitate_published: bool = False,
 ) -> tuple[Dataset, np.ndarray]:
-    """As `synthesise`, and the SNR of every point.
+    """Synthesises windows as `synthesise` does, and returns the SNR of each point too.
 
     Args:
         windows_per_key: see `synthesise`.
@@ -74,7 +73,7 @@ def synthesise_with_snr(
         imitate_published: see `synthesise`.
 
     Returns:
-        The `Dataset` of n points, and [n] int32, the label in dB of each.
+        The `Dataset` of n points, and their SNR labels in dB, [n] int32.
 
     Raises:
         ValueError: an argument is out of its range.
@@ -88,7 +87,7 @@ def synthesise_with_snr(
     for row, (name, snr) in zip(x, keys, strict=True):
         windows = one_key(name, snr, windows_per_key, seed=seed, imitate_published=imitate_published)
         row[:, 0], row[:, 1] = np.real(windows), np.imag(windows)
-    kind = "imitating the published file" if imitate_published else "faults of the published file mended"
+    kind = "imitating the published file" if imitate_published else "faults of the published file corrected"
     dataset = Dataset(
         x=x.reshape(-1, 2, WINDOW),
         y=np.repeat(np.arange(len(names), dtype=np.int32), len(snrs) * windows_per_key),
@@ -108,7 +107,7 @@ def one_key(
     imitate_published: bool = False,
     startup_share: float | None = None,
 ) -> np.ndarray:
-    """Windows of one (modulation, SNR), each with its own message, channel and noise.
+    """Windows of one (modulation, SNR), each with an independent message, channel and noise.
 
     Args:
         modulation: one of `MODULATIONS`.
@@ -116,13 +115,13 @@ def one_key(
         count: W, number of windows.
         seed: see `synthesise`.
         imitate_published: see `synthesise`.
-        startup_share: probability that a window lies where the transmitter's filters still fill; None for
-            that of the published file if it is imitated, else 0.
+        startup_share: probability that a window starts while the transmitter's filters still fill; None for that
+            of the published file if it is imitated, else 0.
 
     Returns:
         [W, 128] complex64.
     """
-    # Deviation: every window has a channel of its own; the published file has one channel for all its bursts.
+    # Deviation: each window has an independent channel; the published file uses one channel for all bursts.
     generator = np.random.default_rng([seed, MODULATIONS.index(modulation), snr + _SNR_LIMIT])
     if startup_share is None:
         startup_share = _STARTUP_SHARE if imitate_published else 0.0
@@ -142,7 +141,7 @@ def _checked_names(modulations: Sequence[str] | None) -> tuple[str, ...]:
     unknown = [name for name in names if name not in MODULATIONS]
     if unknown or not names or len(set(names)) < len(names):
         found = f"unknown {unknown[0]!r}" if unknown else repr(list(names))
-        raise ValueError(f"modulations must be different ones of {', '.join(MODULATIONS)}; got {found}")
+        raise ValueError(f"modulations must be distinct names from {', '.join(MODULATIONS)}; got {found}")
     return tuple(sorted(names))
 
 
@@ -151,11 +150,11 @@ def _checked_snrs(snrs: Sequence[int]) -> tuple[int, ...]:
     values = tuple(snrs)
     whole = all(isinstance(value, Integral) and abs(value) <= _SNR_LIMIT for value in values)
     if not values or not whole or len(set(values)) < len(values):
-        raise ValueError(f"snrs must be different integers within +-{_SNR_LIMIT} dB; got {list(values)}")
+        raise ValueError(f"snrs must be distinct integers within +-{_SNR_LIMIT} dB; got {list(values)}")
     return tuple(int(value) for value in values)
 
 
 def _check_integer(name: str, value: int, *, smallest: int) -> None:
-    """Raise ValueError unless `value` is an integer, and not too small."""
+    """Raises ValueError unless `value` is an integer of at least `smallest`."""
     if not isinstance(value, Integral) or isinstance(value, bool) or value < smallest:
         raise ValueError(f"{name} must be an integer, at least {smallest}; got {value!r}")

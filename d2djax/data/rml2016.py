@@ -19,10 +19,10 @@ def find(place: Path) -> Path | None:
     """Returns the pickle at `place`, or None.
 
     Args:
-        place: the file itself, or a folder with RML2016.10a_dict.pkl or with a single *.pkl of another name.
+        place: the file itself, or a folder with RML2016.10a_dict.pkl or with a single other *.pkl.
 
     Raises:
-        DataError: the folder has several *.pkl and none has the official name.
+        DataError: the folder has several *.pkl, none of them with the official name.
     """
     if place.is_file():
         return place
@@ -31,7 +31,7 @@ def find(place: Path) -> Path | None:
     candidates = sorted(path for path in place.glob("*.pkl") if path.is_file())
     if len(candidates) > 1:
         names = ", ".join(path.name for path in candidates)
-        raise DataError(f"{place}: expected {FILE} or a single *.pkl; found {names} (give the file itself)")
+        raise DataError(f"{place}: expected {FILE} or a single *.pkl; found {names}; name one of these files")
     return candidates[0] if candidates else None
 
 
@@ -52,7 +52,7 @@ def _chosen(path: Path, present: list[str], modulations: Iterable[str] | None) -
     asked = [modulations] if isinstance(modulations, str) else list(modulations)
     for name in asked:
         if name not in present:
-            raise DataError(f"{path}: expected modulations among {', '.join(present)}; asked for {name!r}")
+            raise DataError(f"{path}: expected modulations among {', '.join(present)}; got {name!r}")
     if not asked:
         raise DataError(f"{path}: option modulations must name at least one of {', '.join(present)}")
     return tuple(sorted(set(asked)))
@@ -62,17 +62,17 @@ def read(path: Path, *, min_snr: float = -20, modulations: Iterable[str] | None 
     """Reads RadioML 2016.10a, or another file of the same layout.
 
     Args:
-        path: pickle of any protocol; read without running anything that it asks for.
-        min_snr: least SNR label that is kept, dB.
-        modulations: names that are kept; None keeps all.
+        path: pickle of any protocol; reading it never runs code that it names.
+        min_snr: lowest SNR label to keep, dB.
+        modulations: names to keep; None keeps all.
 
     Returns:
-        x float32 [n, 2, 128], y int32 [n]; labels number the kept modulations in alphabetical order, points
-        are ordered by label, then SNR, whatever the order in the file.
+        x float32 [n, 2, 128], y int32 [n]; labels number the kept modulations in alphabetical order. Points are
+        sorted by label, then SNR, whatever their order in the file.
 
     Raises:
-        DataError: the file is damaged or of another layout, holds a value that is not finite, lacks a
-            modulation asked for, or has no window of some modulation at `min_snr` or above.
+        DataError: the file is damaged or of another layout, has a value that is not finite, lacks a requested
+            modulation, or has no window of some modulation at `min_snr` or above.
     """
     content = pickles.read_dict(path)
     for key, windows in content.items():
@@ -90,7 +90,7 @@ def read(path: Path, *, min_snr: float = -20, modulations: Iterable[str] | None 
     x = np.empty((sum(sizes), *WINDOW_SHAPE), np.float32)
     start = 0
     for key, size in zip(keys, sizes, strict=True):
-        with np.errstate(over="ignore"):  # an overflow becomes inf, which is refused below
+        with np.errstate(over="ignore"):  # An overflow becomes inf, which is refused below.
             x[start : start + size] = content.pop(key)
         if not np.isfinite(x[start : start + size]).all():
             raise DataError(f"{path}: expected finite float32 values at {key}; found NaN or infinity")

@@ -1,4 +1,4 @@
-"""What a built-in data set is: one record says all that is asked about it, from its shape to its download."""
+"""The record of a built-in data set: all that other modules need of it, from its shape to its download."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from d2djax.data.types import Dataset
 
 @dataclass(frozen=True)
 class Download:
-    """Official files that may be fetched.
+    """Official files that can be downloaded.
 
     Attributes:
-        address: address of the folder that they are in, without a slash at its end.
-        sha256: hash of each file, by its name.
+        address: URL of their folder, without a trailing slash.
+        sha256: SHA-256 of each file in hexadecimal digits, by file name.
     """
 
     address: str
@@ -27,15 +27,15 @@ class Download:
 
 @dataclass(frozen=True)
 class Maker:
-    """How points are made in process, where no folder is given.
+    """How points are synthesised in process if no folder is given.
 
     Attributes:
         make: `(**options) -> Dataset`.
-        options: names of the options of `make`, for whoever calls `load`.
-        amount: `(needed, **settings) -> options of make` that give so many points a class, with the values of
-            `Source.settings`; `needed` is a float.
-        points_per_class: `(**options) -> int`, points of a class made with settings and amount.
-        what: what is made, for people.
+        options: names of the options of `make` that `load` accepts.
+        amount: `(needed, **settings) -> options of make` that yield `needed` points of each class (a float), given
+            the values of `Source.settings`.
+        points_per_class: `(**options) -> int`, points of each class, from the settings and the options of `amount`.
+        what: what is synthesised, in words for a message.
     """
 
     make: Callable[..., Dataset]
@@ -47,30 +47,30 @@ class Maker:
 
 @dataclass(frozen=True)
 class Source:
-    """A built-in data set. What a new one touches is said in `built_in`.
+    """A built-in data set; `built_in` says how to add one.
 
     Attributes:
-        name: what it is called in settings and folders; the data sets that are read or made have it as their name.
-        title: what pictures call it.
+        name: its name in settings and folders, and the name of each `Dataset` that is read or made.
+        title: its name in figures.
         class_names: `L` names, in label order; a file may hold fewer.
         shape: shape of a point.
-        dtype: kind of its numbers.
-        points_per_device: of Section IV-A, where the setting is left to the data set.
-        model: name of the network, likewise.
-        learning_rate: step size that suits both, likewise.
-        find: `(folder or file) -> path`, what `read` shall read there, or None.
-        read: `(path, **options) -> Dataset`; raises DataError for what is damaged.
-        how_to_get: which files from where, for a message.
-        options: names of the options of `read`, for whoever calls `load`.
-        settings: names of fields of `Config` that are options of `read` and of `maker.make`; runs of this data set
-            depend on them.
-        maker: how points are made where no folder is given; none: they are searched in the usual places.
-        is_in_tfds: folders that TensorFlow Datasets prepared under this name are read, too.
-        places: further folders in which it is searched.
-        download: official files that may be fetched.
-        by_hand: what has to be fetched by hand, and why, where there is no download; follows the name.
-        label: how results tell apart what was read with different options, a template of `str.format`; empty: by
-            the values of all options.
+        dtype: type of its numbers.
+        points_per_device: default of the setting (Section IV-A).
+        model: default model, by name.
+        learning_rate: default step size, suited to the data and the model.
+        find: `(folder or file) -> path` for `read`, or None if the data is not there.
+        read: `(path, **options) -> Dataset`; raises DataError for damaged data.
+        how_to_get: which files to get from where, in words for a message.
+        options: names of the options of `read` that `load` accepts.
+        settings: names of fields of `Config` that are options of `read` and of `maker.make`; runs with this data
+            set depend on them.
+        maker: synthesises points if no folder is given; None: `load` searches the usual folders.
+        is_in_tfds: whether to read folders that TensorFlow Datasets prepared under this name, too.
+        places: further folders to search.
+        download: official files that can be downloaded.
+        by_hand: if there is no download, what to fetch by hand and why; follows the name in a message.
+        label: `str.format` template by which results distinguish data that was read with different options; empty:
+            all options and their values.
     """
 
     name: str
@@ -95,7 +95,7 @@ class Source:
 
     @property
     def preset(self) -> dict[str, Any]:
-        """Settings that are left to the data set, by name."""
+        """Default settings that the data set decides, by name."""
         return {
             "num_classes": len(self.class_names),
             "points_per_device": self.points_per_device,
@@ -109,7 +109,7 @@ class Source:
         return bool(self.settings) or self.maker is not None
 
     def told(self, options: Mapping[str, Any]) -> str:
-        """What was read or made with some options, in words: different ones, different words."""
+        """Describes data that was read or made with some options; different options give different texts."""
         if self.label:
             return self.label.format(**options)
         return ", ".join(f"{name}={value}" for name, value in options.items()) or "all"

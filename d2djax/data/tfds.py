@@ -1,4 +1,4 @@
-"""Data sets as TensorFlow Datasets (TFDS) prepares them, read without TensorFlow."""
+"""Reads data sets that TensorFlow Datasets (TFDS) prepared, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from d2djax.data.types import DataError, Dataset
 INFO = "dataset_info.json"
 FORMATS = ("array_record", "tfrecord")
 _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
-_Shards = list[tuple[Path, int]]  # files of a split, with the number of records of each
+_Shards = list[tuple[Path, int]]  # Files of a split, with the number of records in each.
 
 
 def find(place: Path, name: str) -> Path | None:
     """Returns the version folder of a prepared data set at `place`, or None.
 
     Args:
-        place: the version folder itself (`.../fashion_mnist/3.0.1`), the folder with the versions, or the
-            folder above that. The newest version wins.
+        place: the version folder itself (`.../fashion_mnist/3.0.1`), the folder with the versions, or its
+            parent. The newest version wins.
         name: name of the data set.
     """
     if (place / INFO).is_file():
@@ -39,7 +39,7 @@ def find(place: Path, name: str) -> Path | None:
 
 
 def _shards(folder: Path, name: str) -> tuple[str, dict[str, _Shards]]:
-    """Returns the file format, and the files of each split."""
+    """Returns the file format and the files of each split; checks that every file exists."""
     path = folder / INFO
     try:
         info = json.loads(path.read_text(encoding="utf-8"))
@@ -55,7 +55,7 @@ def _shards(folder: Path, name: str) -> tuple[str, dict[str, _Shards]]:
         raise DataError(f"{path}: expected the file format {' or '.join(FORMATS)}; found {file_format}")
     for file, _ in shards["train"] + shards["test"]:
         if not file.is_file():
-            raise DataError(f"{file}: expected this file, which {INFO} names; it is missing")
+            raise DataError(f"{file}: expected this file, which {INFO} lists; it is missing")
     return file_format, shards
 
 
@@ -70,20 +70,20 @@ def _files(folder: Path, split: dict[str, Any], name: str, file_format: str) -> 
 
 
 def _read_array_record(path: Path) -> list[bytes]:
-    # Not through `tfds.data_source`, which wraps this class: it would import any module that features.json
-    # names, decode three times slower, and pass over records that dataset_info.json does not count.
+    # Not `tfds.data_source`, which wraps this class: it would import any module that features.json names, decode
+    # three times slower, and ignore records beyond the count in dataset_info.json.
     from array_record.python.array_record_data_source import ArrayRecordDataSource
 
     try:
         with ArrayRecordDataSource(str(path)) as source:
             return list(source.__getitems__(range(len(source))))
     except Exception as error:
-        # Damage is a RuntimeError, IndexError or ValueError, depending on where it lies.
+        # Damage raises RuntimeError, IndexError or ValueError, depending on its position.
         raise DataError(f"{path}: expected readable array_record data; found {_line(error)}") from error
 
 
 def _records(file_format: str, shards: _Shards) -> Iterator[tuple[str, bytes]]:
-    """Yields each record with a name for messages."""
+    """Yields each record after its name for messages."""
     read_file = _read_array_record if file_format == "array_record" else tfrecord.read_records
     for path, length in shards:
         records = read_file(path)
@@ -117,12 +117,12 @@ def _decode(record: bytes, shape: tuple[int, ...], num_classes: int, source: str
         if type(label) is not int or label >= num_classes:
             raise ValueError(f"label {label!r}")
         with Image.open(io.BytesIO(encoded), formats=("PNG",)) as image:
-            # Looked at before the pixels are unpacked, so that a false size costs nothing.
+            # Checked before the pixels are unpacked, so that a false size reserves no memory.
             if (image.size, image.mode) != (size, mode):
                 raise ValueError(f"{image.mode} {image.size}")
             return np.asarray(image).reshape(shape), label
     except Exception as error:
-        # Pillow answers damaged images with OSError, SyntaxError, struct.error and more.
+        # A damaged image makes Pillow raise OSError, SyntaxError, struct.error and others.
         raise DataError(
             f"{source}: expected a PNG ({mode} {size}) and a label 0..{num_classes - 1}; "
             f"found {type(error).__name__}: {_line(error)}"
@@ -133,8 +133,8 @@ def read(folder: Path, name: str, shape: tuple[int, ...], class_names: tuple[str
     """Reads a prepared image data set, training split before test split, in TFDS's order.
 
     Args:
-        folder: version folder, from `find`; array_record or tfrecord.
-        name: name that the folder must have been prepared for.
+        folder: the version folder that `find` returned; its files are array_record or tfrecord.
+        name: the data set that the folder must hold.
         shape: height, width and channels of every image.
         class_names: names that label.labels.txt must list, in label order.
 
@@ -142,8 +142,8 @@ def read(folder: Path, name: str, shape: tuple[int, ...], class_names: tuple[str
         x uint8 [n, *shape], y int32 [n].
 
     Raises:
-        DataError: a file is missing or damaged, has another number of records than dataset_info.json says,
-            or holds something that is not a PNG of that shape with a label in range.
+        DataError: a file is missing or damaged, its number of records differs from dataset_info.json, or a record
+            is not a PNG of that shape with a label in range.
     """
     file_format, splits = _shards(folder, name)
     _check_class_names(folder / "label.labels.txt", class_names)

@@ -1,4 +1,4 @@
-"""TFRecord files and the `tf.train.Example` messages in them, read without TensorFlow."""
+"""Reads TFRecord files and the `tf.train.Example` messages in them, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from d2djax.data.types import DataError
 
-# No image of the two data sets comes near; a longer one would make the check sums slow.
+# Far above any image of the two data sets; longer records would make the checksums slow.
 _LONGEST_RECORD = 1 << 20
 _VARINT, _BYTES = 0, 2
 
@@ -23,19 +23,19 @@ def _crc_table() -> np.ndarray:
 
 
 def masked_crc32c(data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Check sums of many stretches of bytes at once, as TFRecord stores them (CRC-32C, rotated, shifted).
+    """Checksums of many byte ranges at once, as TFRecord stores them (CRC-32C, rotated, plus a constant).
 
     Args:
         data: [m] uint8, all bytes.
-        starts: [k] int64, where each stretch starts.
-        sizes: [k] int64, bytes in each stretch; 0 is allowed.
+        starts: [k] int64, start of each range.
+        sizes: [k] int64, bytes in each range; 0 is allowed.
 
     Returns:
         [k] uint32.
     """
     table = _crc_table()
-    # One table look-up per byte is too slow in Python for one stretch after another, so all stretches go
-    # forward together: longest first, so that those that still have a byte left are always a prefix.
+    # A table look-up per byte is too slow in Python range by range, so all ranges advance together; they are sorted
+    # longest first, so that those with bytes left are always a prefix.
     order = np.argsort(-sizes, kind="stable")
     position, left = starts[order], sizes[order]
     crc = np.full(len(order), 0xFFFFFFFF, np.uint32)
@@ -56,19 +56,22 @@ def _check(path: Path, data: np.ndarray, starts: np.ndarray, sizes: np.ndarray, 
     stored = np.ascontiguousarray(data[after]).view("<u4")[:, 0]
     wrong = np.flatnonzero(masked_crc32c(data, starts, sizes) != stored)
     if len(wrong):
-        raise DataError(f"{path}: expected the check sum of {what} of record {wrong[0]} to fit; it does not")
+        raise DataError(f"{path}: the checksum of {what} of record {wrong[0]} must match; it does not")
 
 
 def read_records(path: Path) -> list[bytes]:
-    """Reads the records of one TFRecord file; every length and check sum is checked.
+    """Reads the records of one TFRecord file, and checks each length and checksum.
 
-    A record is its length (8 bytes), the check sum of that (4), its bytes, and the check sum of those (4).
+    A record is its length (8 bytes), the checksum of the length (4), its bytes, and their checksum (4).
 
     Args:
         path: uncompressed TFRecord file; an empty file has no records.
 
+    Returns:
+        The records in the order of the file.
+
     Raises:
-        DataError: the file is cut short or a check sum is wrong.
+        DataError: the file is truncated or a checksum is wrong.
         OSError: the file cannot be opened.
     """
     content = path.read_bytes()
@@ -81,8 +84,8 @@ def read_records(path: Path) -> list[bytes]:
         position = start + size + 4
         if position > len(content) or size > _LONGEST_RECORD:
             raise DataError(
-                f"{path}: expected record {len(starts)} of {size} bytes in whole; "
-                f"found {max(len(content) - start, 0)} bytes (cut short or damaged)"
+                f"{path}: expected record {len(starts)} of {size} bytes; "
+                f"found {max(len(content) - start, 0)} bytes (truncated or damaged)"
             )
         starts.append(start)
         sizes.append(size)
@@ -136,8 +139,8 @@ def parse_example(record: bytes) -> dict[str, list[Any]]:
         record: the serialised message.
 
     Returns:
-        For each feature the list of its values: bytes, or whole numbers (as unsigned 64 bits). Lists of
-        floats, which no feature here has, are left out.
+        The values of each feature, by name: bytes, or integers (unsigned, 64 bits). Lists of floats, which no
+        feature of these data sets has, are skipped.
 
     Raises:
         ValueError: the message is damaged.
@@ -145,7 +148,7 @@ def parse_example(record: bytes) -> dict[str, list[Any]]:
     features: dict[str, list[Any]] = {}
     try:
         for entry in (entry for _, message in _fields(record) for _, entry in _fields(message)):
-            # An entry is (1: name, 2: feature); a feature is one of 1: bytes, 2: floats, 3: whole numbers.
+            # An entry is (1: name, 2: feature); a feature is one of 1: bytes, 2: floats, 3: integers.
             pair = dict(_fields(entry))
             name = pair[1].decode()
             for kind, values in _fields(pair[2]):

@@ -1,4 +1,4 @@
-"""What every data set looks like once it is in memory."""
+"""The record of a data set in memory, and its checks."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ import numpy as np
 
 from d2djax.checks import shown
 
-# Whole numbers up to here are numbers of float32, in which networks compute.
+# float32, in which networks compute, holds all whole numbers up to here exactly.
 LARGEST_WHOLE = 2**24
 
 
 class DataError(ValueError):
-    """A data set cannot be used: names it, what was expected and what was found."""
+    """A data set cannot be used; the message names it, the rule and what was found."""
 
 
 @dataclass(frozen=True)
 class Description:
-    """What is known of a data set without its points; enough for runs that end with their graphs.
+    """A data set without its points; enough for runs that stop after discovery.
 
     Attributes:
         name: name of the data set.
         class_names: `L` names, in label order.
         shape: shape of a point.
-        dtype: kind of its numbers.
-        source: where the points would come from, for people.
-        owner: nobody.
-        file: none.
+        dtype: type of its numbers.
+        source: says that no points were read, in words for the user.
+        owner: always None, as in a `Dataset` whose points have no owner.
+        file: always None, as in a `Dataset` that was not read from a user's file.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Description:
 
     @property
     def num_points(self) -> int:
-        """Points that were read: none."""
+        """Number of points that were read: 0."""
         return 0
 
 
@@ -56,24 +56,24 @@ class Description:
 class Dataset:
     """All points of a labelled data set, training and test files merged (Section IV-A).
 
-    Whatever becomes an array is taken (lists, tables, tensors), and checked once, here. Nothing is altered in
-    silence: conversions are exact, but for numbers of 64 bits, which are rounded to single precision (float32) as
-    networks take them.
+    Anything that NumPy can convert to an array (lists, tables, tensors) is accepted and checked here, once. No
+    value changes silently: conversions are exact, except that 64-bit floats are rounded to single precision
+    (float32), in which networks compute.
 
     Attributes:
-        x: [n, ...] uint8 for images, which are standardised where they are used (truth values become 0 and 1);
-            for all else float32, float16 or whole numbers of at most 32 bits, used as they are. Whole numbers above
-            `2**24`, which single precision does not hold, are refused, as are NaN and infinity.
-        y: [n] int32, class of each point, in 0..L-1; whole numbers of any kind.
+        x: [n, ...] uint8 for images, which are standardised before use (booleans become 0 and 1); otherwise
+            float32, float16 or integers of at most 32 bits, used unchanged. Integers beyond +-`2**24`, which single
+            precision cannot hold, NaN and infinity are refused.
+        y: [n] int32, class of each point, in 0..L-1; given as whole numbers of any type.
         class_names: `L` names, in label order.
-        name: the name that `d2djax.data.load` was called with, or any other.
-        source: where the points come from, for people (a folder, or how they were made).
-        owner: [n] int32, the device that each point belongs to (a writer, a user, a site), all of 0..N-1; whole
-            numbers of any kind. None: points belong to nobody, and are dealt to the devices by `config.partition`.
-        file: the file that all of this was read from, see `d2djax.data.own.read`; none for all others.
+        name: the name passed to `d2djax.data.load`, or any other.
+        source: where the points come from, in words for the user (a folder, or how they were made).
+        owner: [n] int32, the device that owns each point (a writer, a user, a site); must use all of 0..N-1, given
+            as whole numbers of any type. None: `config.partition` distributes the points to the devices.
+        file: the user's file that the data was read from, see `d2djax.data.own.read`; otherwise None.
 
     Raises:
-        DataError: one line with the field, the rule, and the first value that breaks it.
+        DataError: a field breaks a rule; one line with the field, the rule and the first such value.
     """
 
     x: np.ndarray
@@ -85,18 +85,18 @@ class Dataset:
     file: str | None = None
 
     def __post_init__(self) -> None:
-        """Checks the fields, and makes them what the attributes say."""
+        """Checks the fields, and converts them to the types given above."""
         for field in ("name", "source"):
             value = getattr(self, field)
             if not isinstance(value, (str, PathLike)):
-                raise DataError(f"{field} of a data set must be a text; got {shown(value)}")
+                raise DataError(f"{field} of a data set must be a string; got {shown(value)}")
             object.__setattr__(self, field, str(fspath(value)))
         object.__setattr__(self, "class_names", _class_names(self, self.class_names))
         object.__setattr__(self, "x", _points(self, _array(self, "x", self.x)))
         object.__setattr__(self, "y", _labels(self, _array(self, "y", self.y)))
         if len(self.x) != len(self.y):
             raise _error(
-                self, f"x and y must have one entry a point; got {len(self.x)} points and {len(self.y)} labels"
+                self, f"x and y must have one entry per point; got {len(self.x)} points and {len(self.y)} labels"
             )
         if self.owner is not None:
             object.__setattr__(self, "owner", _owners(self, _array(self, "owner", self.owner)))
@@ -108,7 +108,7 @@ class Dataset:
 
     @property
     def num_points(self) -> int:
-        """Points in all."""
+        """Number of all points."""
         return len(self.y)
 
     @property
@@ -118,12 +118,12 @@ class Dataset:
 
     @property
     def dtype(self) -> np.dtype:
-        """Kind of its numbers."""
+        """Type of its numbers."""
         return self.x.dtype
 
 
 def _error(data: Dataset, message: str) -> DataError:
-    # Files are named by their source, data of one's own by their name.
+    # The source identifies files, the name identifies a user's data.
     return DataError(f"{data.name} ({data.source[:80]}): {message}")
 
 
@@ -133,35 +133,35 @@ def _class_names(data: Dataset, given: Any) -> tuple[str, ...]:
     names = tuple(str(name) if isinstance(name, (str, int, np.integer)) else name for name in given)
     wrong = [name for name in names if not isinstance(name, str)]
     if wrong:
-        raise _error(data, f"class_names must be texts; got {shown(wrong[0])}")
+        raise _error(data, f"class_names must be strings; got {shown(wrong[0])}")
     if not names or len(set(names)) < len(names):
-        raise _error(data, f"class_names must be distinct, at least one; got {shown(given)}")
+        raise _error(data, f"class_names must be distinct, and at least one; got {shown(given)}")
     return names
 
 
 def _array(data: Dataset, field: str, given: Any) -> np.ndarray:
-    """Numbers as an array of NumPy, in the byte order of the machine."""
+    """Converts numbers to a NumPy array in the byte order of the machine."""
     if np.ma.is_masked(given):
         raise _error(data, f"{field} must have no masked values; got {shown(given)}")
     try:
         array = np.asarray(given)
-        # Numbers that lie in an array of objects, as in a table with columns of several kinds.
+        # An array of objects that are numbers, as from a table with columns of several types.
         array = np.array(array.tolist()) if array.dtype == object else array
     except Exception:
         raise _error(data, f"{field} must be an array of numbers; got {shown(given)}") from None
     if array.dtype.kind in "biufc":
         return array.astype(array.dtype.newbyteorder("="), copy=False)
     if array.dtype.kind == "V" and np.can_cast(array.dtype, np.float32):
-        return array.astype(np.float32)  # bfloat16 and its kind
+        return array.astype(np.float32)  # bfloat16 and similar types.
     odd = [entry for entry in np.asarray(given, object).flat if not isinstance(entry, Real)]
     found = f"{shown(odd[0])} in it" if odd else str(array.dtype)
     is_text = field != "x" and array.dtype.kind in "UT"
-    hint = f"; np.unique({field}, return_inverse=True) numbers names" if is_text else ""
+    hint = f"; np.unique({field}, return_inverse=True) turns names into numbers" if is_text else ""
     raise _error(data, f"{field} must be numbers; got {found}{hint}")
 
 
 def _refuse(data: Dataset, field: str, values: np.ndarray, wrong: np.ndarray, rule: str) -> None:
-    """Names the first value that breaks a rule, and its place."""
+    """Raises DataError with the first value that breaks a rule, and its index."""
     if wrong.any():
         place = np.unravel_index(np.argmax(wrong), wrong.shape)
         found = f"{values[place].item()!r} at {[int(index) for index in place]}"
@@ -170,7 +170,7 @@ def _refuse(data: Dataset, field: str, values: np.ndarray, wrong: np.ndarray, ru
 
 def _points(data: Dataset, x: np.ndarray) -> np.ndarray:
     if x.ndim == 0 or x.size == 0:
-        raise _error(data, f"x must be [n, ...], at least one point; got shape {list(x.shape)}")
+        raise _error(data, f"x must be [n, ...] with at least one point; got shape {list(x.shape)}")
     if x.dtype.kind == "c":
         raise _error(data, f"x must be real numbers, such as np.stack([x.real, x.imag], 1); got {x.dtype}")
     if x.dtype.kind == "b":
@@ -188,12 +188,12 @@ def _points(data: Dataset, x: np.ndarray) -> np.ndarray:
         single = x.astype(np.float32)
     _refuse(data, "x", x, np.isinf(single), "within the range of single precision, +-3.4e38")
     lost = (x != 0) & ~single.any()
-    _refuse(data, "x", x, lost, "numbers that single precision can tell from 0; scale them")
+    _refuse(data, "x", x, lost, "numbers that do not all round to 0 in single precision; scale them")
     return single
 
 
 def _whole(data: Dataset, field: str, values: np.ndarray, of: str) -> np.ndarray:
-    """Whole numbers, one a point; a column is a list."""
+    """Checks whole numbers, one per point; flattens a single column."""
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != 1:
@@ -214,14 +214,14 @@ def _labels(data: Dataset, y: np.ndarray) -> np.ndarray:
 def _owners(data: Dataset, owner: np.ndarray) -> np.ndarray:
     owner = _whole(data, "owner", owner, "the device")
     if len(owner) != len(data.y):
-        raise _error(data, f"owner must have one entry a point; got {len(data.y)} points and {len(owner)} owners")
+        raise _error(data, f"owner must have one entry per point; got {len(data.y)} points and {len(owner)} owners")
     _refuse(data, "owner", owner, owner < 0, "numbers of devices, 0 or more")
     there = np.unique(owner)
     missing = np.flatnonzero(there != np.arange(len(there)))
     if missing.size:
         raise _error(
             data,
-            f"owner must number the devices from 0 without a gap; nobody has {missing[0]} and "
-            f"{int(there[-1])} is the largest; np.unique(owner, return_inverse=True) numbers them",
+            f"owner must number the devices from 0 without a gap; {missing[0]} is unused and "
+            f"{int(there[-1])} is the largest; np.unique(owner, return_inverse=True) renumbers them",
         )
     return owner.astype(np.int32, copy=False)

@@ -1,4 +1,4 @@
-"""All ways to choose the graph, by name: those that come with the package, and those of one's own."""
+"""All policies that choose a graph, by name: the built-in ones and custom ones."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from d2djax.policies.own import OwnGraph
 
 @dataclass(frozen=True)
 class Candidate:
-    """A way to choose the graph, and what sets it apart from the others.
+    """A policy to compare, and how a run treats it.
 
     Attributes:
-        rule: of one that learns, `(config, num_classes, reward) -> policy`, or, of one's own, the policy with zeros
-            for its numbers; of all others, `(key, network, config) -> links`, [S, N] int32.
-        learns: its devices learn for E episodes.
-        starts_at_bound: links that it has not tried count `initial_value`, by default what no reward exceeds.
-        seeks_reward: its rule is also given the reward: `(key, network, config, reward) -> links`.
-        agrees: its devices send messages to agree on the exchange.
-        has_graph: points move over its graph; otherwise they are pooled and dealt anew.
+        rule: of a built-in policy that learns, `(config, num_classes, reward) -> policy`; of a custom one, the
+            policy with its numbers set to 0; of all others, `(key, network, config) -> links`, [S, N] int32.
+        learns: whether its devices learn for E episodes.
+        starts_at_bound: whether it values untried links at `initial_value`, by default a bound on the reward.
+        seeks_reward: whether its rule also takes the reward: `(key, network, config, reward) -> links`.
+        agrees: whether its devices send messages to agree on the exchange.
+        has_graph: whether points move over its graph; otherwise they are pooled and redistributed.
     """
 
     rule: Any
@@ -37,13 +37,13 @@ class Candidate:
     has_graph: bool = True
 
     def num_exchanges(self, config: Config) -> int:
-        """How often the devices agree on an exchange: in every episode of discovery, and once for the real one.
+        """How often the devices agree on an exchange: in each episode of discovery, and once for the final one.
 
         Args:
             config: `num_episodes`.
 
         Returns:
-            A whole number; 0 for a policy without an exchange.
+            The number of exchanges; 0 for a policy without an exchange.
         """
         return (1 + config.num_episodes * self.learns) * self.agrees
 
@@ -59,25 +59,18 @@ BUILT_IN: dict[str, Candidate] = {
 
 
 def is_learner(rule: Any) -> bool:
-    """Whether something learns, as a policy does, rather than being a function that gives a graph.
-
-    Args:
-        rule: a policy or a function.
-
-    Returns:
-        True or false.
-    """
+    """Whether `rule` is a policy that learns, rather than a function that returns a graph."""
     return hasattr(rule, "weights") or hasattr(rule, "update")
 
 
 def check_own(own: Mapping[str, Any]) -> None:
-    """Checks policies of one's own.
+    """Checks custom policies.
 
     Args:
-        own: policies by their names.
+        own: custom policies and functions, by name.
 
     Raises:
-        ValueError: one is neither a policy nor a function, or has a name that is taken.
+        ValueError: one is neither a policy nor a function, or its name is no identifier or already taken.
     """
     if not isinstance(own, Mapping):
         raise ValueError(f"policies must be a dict of names and policies; got {type(own).__name__}")
@@ -90,7 +83,7 @@ def _check_one(name: Any, rule: Any) -> None:
     if not isinstance(name, str) or not name.isidentifier():
         raise ValueError(f"the name of a policy must be a word, such as 'ucb'; got {name!r}")
     if name in BUILT_IN:
-        raise ValueError(f"{where} must have another name: a policy that comes with the package has this one")
+        raise ValueError(f"{where} must have another name: a built-in policy has this one")
     if isinstance(rule, type):
         raise ValueError(f"{where} must be an object, such as {rule.__name__}(); got the class itself")
     if is_learner(rule):
@@ -113,17 +106,17 @@ def _check_learner(where: str, rule: Any) -> None:
 
 
 def candidates_of(config: Config, own: Mapping[str, Any]) -> dict[str, Candidate]:
-    """All that are compared in a run: the built-in ones that the config names, then one's own.
+    """All policies that a run compares: the built-in ones that the config names, then the custom ones.
 
     Args:
         config: `policies`.
-        own: policies and functions of one's own, by name.
+        own: custom policies and functions, by name.
 
     Returns:
         The candidates by name, in the order of the results.
 
     Raises:
-        ValueError: there is none at all.
+        ValueError: there is no policy at all.
     """
     found = {name: BUILT_IN[name] for name in config.policies}
     for name, rule in own.items():
@@ -135,5 +128,5 @@ def candidates_of(config: Config, own: Mapping[str, Any]) -> dict[str, Candidate
 
 
 def learners_in(own: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of some policies of one's own that learn, by name."""
+    """The custom policies in `own` that learn, by name."""
     return {name: rule for name, rule in own.items() if is_learner(rule)}

@@ -1,4 +1,4 @@
-"""What is wrong with a policy, in words, before a sweep finds out."""
+"""Checks a custom policy on small networks before it is used in a sweep."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ TOLERANCE = 1e-4
 
 
 def check_policy(policy: Any, config: Config | None = None) -> list[str]:
-    """Tries a policy on small networks and says in words what is wrong with it.
+    """Runs a policy on small networks and describes each fault.
 
     Args:
-        policy: a policy for all devices; for one that is written for one device, `per_device(policy)`.
-        config: the setting it is tried in; none: five devices, two channel states, 1,000 episodes.
+        policy: a policy for all devices; wrap one that is written for a single device in `per_device`.
+        config: the settings of the test runs; None: five devices, two channel states, 1,000 episodes.
 
     Returns:
-        One line for each fault; empty if none was found.
+        One line for each fault; empty if the policy passes all checks.
     """
     found = _interface(policy)
     if found:
@@ -47,7 +47,7 @@ def check_policy(policy: Any, config: Config | None = None) -> list[str]:
         if fault:
             found.append(fault)
             if check in (_fixed_point, _weights):
-                # What else is found would follow from it.
+                # All further faults would follow from this one.
                 break
     return found
 
@@ -55,13 +55,15 @@ def check_policy(policy: Any, config: Config | None = None) -> list[str]:
 def _interface(policy: Any) -> list[str]:
     missing = [name for name in ("init", "weights", "update") if not callable(getattr(policy, name, None))]
     if missing:
-        return [f"it lacks {', '.join(missing)}"]
+        return [f"the policy lacks {', '.join(missing)}"]
     level = getattr(policy, "information", None)
     if level not in LEVELS:
         return [f"information must be one of {', '.join(LEVELS)}; got {level!r}"]
     leaves = jax.tree.leaves(policy)
     if any(leaf is policy for leaf in leaves):
-        return ["it must be a pytree: put @jax.tree_util.register_dataclass above its @dataclass(frozen=True)"]
+        return [
+            "the policy must be a pytree: put @jax.tree_util.register_dataclass above its @dataclass(frozen=True)"
+        ]
     return []
 
 
@@ -81,7 +83,7 @@ class _Trial:
         )
 
     def episodes(self, count: int = 12) -> list[tuple[Any, ...]]:
-        """Arguments of `update` in a few episodes with links drawn at random: memory, state, links, feedback."""
+        """Arguments of `update` in a few episodes with random links: memory, state, links, feedback."""
         rng, memory, found = np.random.default_rng(0), self.start(self.network), []
         for _ in range(count):
             links = jnp.asarray(rng.integers(self.config.num_devices, size=self.config.num_devices), jnp.int32)
@@ -95,7 +97,7 @@ class _Trial:
 def _step(
     policy: Any, config: Config, network: Network, memory: Any, links: Array, state: Array
 ) -> tuple[Any, Any]:
-    """Memory after an episode, and what the policy was told."""
+    """Memory after an episode, and the feedback that the policy received."""
     told = feedback_of(*exchange_and_reward(prepare(network, config), state, links, config), policy.information)
     return policy.update(memory, state, links, told), told
 
@@ -111,19 +113,19 @@ def _fixed_point(trial: _Trial) -> str | None:
         return fault
     shape = jax.eval_shape(trial.policy.weights, jax.random.key(0), start, jnp.int32(0)).shape
     if shape != (num_devices, num_devices):
-        return f"weights must be [N, N], here {[num_devices] * 2}; got {list(shape)}"
+        return f"weights must be [N, N] = {[num_devices] * 2}; got {list(shape)}"
     return None
 
 
 def _fault_of(weight: Array) -> str | None:
-    """What is wrong with weights, [N, N]."""
+    """Describes the first fault of weights [N, N], or returns None."""
     values = np.asarray(weight)
     if np.isnan(values).any():
         return "weights must be numbers; some are NaN"
     if (values < 0).any():
         return f"weights must be 0 or more; got {values.min():.3g}"
     if (values.sum(axis=-1) <= 0).any() or np.isinf(values).any():
-        return "weights of a row must have a finite sum above 0; some row has not"
+        return "each row of weights must have a finite sum above 0; some row does not"
     return None
 
 
@@ -148,12 +150,12 @@ def _batch(trial: _Trial) -> str | None:
     for name, alone, beside in zip(("weights", "update"), apart, together, strict=True):
         close = lambda first, second: np.allclose(first, second, TOLERANCE, TOLERANCE, equal_nan=True)  # noqa: E731
         if not all(jax.tree.leaves(jax.tree.map(close, alone, beside))):
-            return f"{name} under vmap differs from that of each run by itself: a result depends on its neighbours"
+            return f"{name} under vmap must equal {name} of each run alone; it depends on other runs in the batch"
     return None
 
 
 def _renumbered(network: Network, order: np.ndarray) -> Network:
-    """The same network with other numbers of the devices: new device i is old device `order[i]`."""
+    """The same network with renumbered devices: new device i is old device `order[i]`."""
     rows, columns = np.ix_(order, order)
     return replace(
         network,
@@ -178,13 +180,13 @@ def _numbering(trial: _Trial) -> str | None:
         state = jnp.int32(number % trial.config.num_states)
         first, _ = trial.step(trial.network, first, jnp.asarray(links, jnp.int32), state)
         second, _ = trial.step(other, second, jnp.asarray(place[links[order]], jnp.int32), state)
-    # Over many keys: a rule with noise of its own is the same on average only.
+    # Averaged over many keys: a policy that draws noise is invariant only on average.
     draws = lambda memory: jax.vmap(lambda key: trial.policy.weights(key, memory, jnp.int32(0)))(keys)  # noqa: E731
     one, two = (np.asarray(draws(memory), np.float64) for memory in (first, second))
     one, two = (values / values.sum(-1, keepdims=True) for values in (one, two))
     one = one[:, order[:, None], order]
     if (np.abs(one.mean(0) - two.mean(0)) > TOLERANCE + 6.0 * np.sqrt(2.0 * one.var(0) / len(keys))).any():
-        return "weights change when the devices are numbered otherwise: something depends on a device's number"
+        return "weights must not depend on how devices are numbered; renumbering the devices changes them"
     return None
 
 
@@ -193,7 +195,7 @@ def _compiles_once(trial: _Trial) -> str | None:
     own = getattr(trial.policy, "policy", trial.policy)
     fixed = [name for name, value in vars(own).items() if isinstance(value, float) and name not in numbers_of(own)]
     if fixed:
-        return f"another {fixed[0]} compiles anew: numbers of a policy must be leaves of its pytree"
+        return f"numbers of a policy must be leaves of its pytree; {fixed[0]} is not, so each new value recompiles"
 
     def begin(policy: Any) -> Any:
         memory = policy.init(jax.random.key(1), known, trial.config)
@@ -202,7 +204,7 @@ def _compiles_once(trial: _Trial) -> str | None:
     try:
         jax.eval_shape(begin, jax.tree.map(jnp.asarray, trial.policy))
     except jax.errors.ConcretizationTypeError:
-        return "a number of the policy is used as a plain Python number, so another one would compile anew"
+        return "numbers of a policy must stay traced; one is used as a Python number, so each new value recompiles"
     return None
 
 
@@ -210,12 +212,12 @@ def _finite(trial: _Trial) -> str | None:
     config = trial.config
     memory = jax.jit(lambda: learn(trial.policy, run_key(0), trial.network, config))().memory
     bad = [
-        jax.tree_util.keystr(path) or "its memory"
+        jax.tree_util.keystr(path) or "the memory"
         for path, leaf in jax.tree_util.tree_leaves_with_path(memory)
         if jnp.issubdtype(leaf.dtype, jnp.floating) and bool(jnp.isnan(leaf).any())
     ]
     if bad:
-        return f"after {config.num_episodes:,} episodes there is NaN in {', '.join(bad)}"
+        return f"memory must not become NaN; {', '.join(bad)} has NaN after {config.num_episodes:,} episodes"
     for state in range(config.num_states):
         fault = _fault_of(trial.weights(jax.random.key(2), memory, jnp.int32(state)))
         if fault:

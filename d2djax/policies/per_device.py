@@ -1,4 +1,4 @@
-"""Policies that are written for one device, which is how the paper thinks of them."""
+"""Turns a policy that is written for a single device, as in the paper, into one for all devices."""
 
 from __future__ import annotations
 
@@ -12,50 +12,50 @@ from jax import Array
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class PerDevice:
-    """A policy of all devices, made by `per_device` from one that is written for a single device.
+    """A policy for all devices, made by `per_device` from one for a single device.
 
     Attributes:
-        policy: the policy of one device; its numbers can be swept.
+        policy: the policy for a single device; its numbers can be swept.
     """
 
     policy: Any
 
     @property
     def information(self) -> str:
-        """What each device is told."""
+        """The information level of the policy; see `d2djax.information`."""
         return self.policy.information
 
     @property
     def __wrapped__(self) -> Any:
-        """Its numbers are called as those of the policy of one device are."""
+        """The policy for a single device, whose names its numbers keep."""
         return self.policy
 
     @property
     def best(self) -> Any:
-        """[S, N] int32 of a memory: the best links of every device, if the policy of one device says its own."""
+        """`(memory) -> links`, [S, N] int32, if the policy has `best`; otherwise raises AttributeError."""
         own = self.policy.best
         return lambda memory: jax.vmap(own, out_axes=1)(memory[1])
 
     def init(self, key: Array, known: Any, config: Any) -> tuple[Array, Any]:
-        """Numbers of the devices [N], and their memories with a leading axis of devices.
+        """The memory before the first episode.
 
         Args:
-            key: of what the policies draw; each device has one of its own.
-            known: what the devices know before the first episode.
-            config: the config.
+            key: PRNG key; each device gets one derived from it.
+            known: what the devices know before the first episode; see `d2djax.information.known_of`.
+            config: settings of the run.
 
         Returns:
-            The memory before the first episode.
+            Device numbers [N] int32, and the devices' memories, whose leaves have a leading axis [N, ...].
         """
         start = lambda device, known: self.policy.init(jax.random.fold_in(key, device), known, config)  # noqa: E731
         return known.device, jax.vmap(start)(known.device, known)
 
     def weights(self, key: Array, memory: tuple[Array, Any], state: Array) -> Array:
-        """[N, N]: the weights of every device, row by row; each draws with a key of its own.
+        """The link weights of all devices.
 
         Args:
-            key: of what the policies draw; each device has one of its own.
-            memory: of all devices.
+            key: PRNG key; each device gets one derived from it.
+            memory: of all devices; see `init`.
             state: [] int32, channel state.
 
         Returns:
@@ -65,13 +65,13 @@ class PerDevice:
         return jax.vmap(row)(*memory)
 
     def update(self, memory: tuple[Array, Any], state: Array, links: Array, feedback: Any) -> tuple[Array, Any]:
-        """Lets every device learn from its own link and what it is told.
+        """Updates each device's memory with its link and its feedback.
 
         Args:
-            memory: of all devices.
+            memory: of all devices; see `init`.
             state: [] int32, channel state.
             links: [N] int32, transmitter of each device.
-            feedback: what the devices are told of the episode.
+            feedback: of the episode, with a leading axis of devices; see `d2djax.information.feedback_of`.
 
         Returns:
             The memory after the episode.
@@ -81,19 +81,19 @@ class PerDevice:
 
 
 def per_device(policy: Any) -> PerDevice:
-    """Makes a policy for all devices from one that is written for a single device.
+    """Makes a policy for all devices from one for a single device.
 
     Args:
-        policy: its `init(key, known, config)` returns the memory of one device, `weights(key, memory, state)` its
-            weights [N], and `update(memory, state, link, feedback)` gets its own link [] int32 and its own
-            feedback; `known` and `feedback` have no axis of devices: `outage` is [S, N], `counts` [L], `reward`
-            []. Its optional `best(memory)` returns [S] int32.
+        policy: `init(key, known, config)` returns the memory of one device, `weights(key, memory, state)` its
+            weights [N], and `update(memory, state, link, feedback)` takes the device's link [] int32 and its
+            feedback. `known` and `feedback` have no axis of devices: `outage` is [S, N], `counts` [L], `reward`
+            []. The optional `best(memory)` returns [S] int32.
 
     Returns:
         The policy.
 
     Raises:
-        ValueError: it wants all information, which is not one device's.
+        ValueError: its information level is "all", which a single device does not have.
     """
     if policy.information == "all":
         raise ValueError("per_device takes a policy with information 'own' or 'heard'; 'all' is not one device's")
