@@ -61,7 +61,7 @@ __all__ = [
     "validate",
 ]
 
-# Where each of these names is. No file may be named like a function here: its import would hide the function.
+# The module of each of these names. No file may have the name of a function here: its import would hide it.
 _PLACES = {
     "config": ("Config",),
     "validation": ("validate",),
@@ -87,9 +87,9 @@ _PLACE_OF = {name: place for place, names in _PLACES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """Imports a function, a class, a file or a folder when it is first used: help does not wait for JAX."""
+    """Imports a name or a module on first use, so that `--help` does not wait for JAX."""
     if name == "__version__":
-        # As installed, so that only pyproject.toml states it.
+        # Read from the installed package, so that only pyproject.toml states it.
         try:
             return importlib.metadata.version("d2djax")
         except importlib.metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""The process of the command line: Ctrl-C is answered from its first import to its last thread."""
+"""Entry point of the command line; handles Ctrl-C from the first import to the last thread."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def main() -> None:
     except SystemExit as end:
         code = end.code
     if code in (terminal.INTERRUPTED, terminal.BROKEN_PIPE):
-        # Programs that still compile in other threads cannot be stopped, and nobody waits for them.
+        # Compilations in other threads cannot be stopped, so exit without waiting for them.
         os._exit(code)
     sys.exit(code)
 

@@ -1,4 +1,4 @@
-"""The wireless channel (Section II-A.1): where devices stand, what power arrives, how often a link fails."""
+"""The wireless channel (Section II-A.1): positions of devices, received power, outage probability."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from d2djax.rng import Stream, at, normal_numbers, uniform_integer, uniform_numb
 
 
 def _fold(position: Array, size: Array | float) -> Array:
-    """Reflects coordinates at the borders of the field, so that all lie in [0, size]."""
+    """Reflects coordinates at the borders of the field into [0, size]."""
     return size - jnp.abs(size - jnp.mod(position, 2.0 * size))
 
 
 def place(key: Array, config: Config) -> Array:
-    """Stands the devices in hot spots (a Thomas process), reflected at the borders of the field.
+    """Draws device positions around hot spots (a Thomas process), reflected at the borders of the field.
 
     Args:
         key: key of the run.
@@ -43,7 +43,7 @@ def distances(position: Array) -> Array:
         position: [..., N, 2] float, metres.
 
     Returns:
-        [..., N, N] float, metres; never under 1 m, where the path loss is defined.
+        [..., N, N] float, metres; at least 1 m, the reference distance of the path loss.
     """
     difference = position[..., :, None, :] - position[..., None, :, :]
     return jnp.maximum(jnp.sqrt(jnp.sum(difference**2, axis=-1)), 1.0)
@@ -64,21 +64,21 @@ def path_power(distance: Array, config: Config) -> Array:
 
 @dataclass(frozen=True)
 class ChannelModel:
-    """What a channel state is: which power arrives in each state, and whether devices move between states.
+    """A channel model: the received power in each state, and whether devices move between states.
 
-    A new model is a record in `MODELS` and a name in `settings.ChannelName`; a number of its own is a field of
-    `settings.Config`. All other files ask the record. Both functions are traced.
+    To add a model, add a record to `MODELS`, its name to `settings.ChannelName`, and its parameters to
+    `settings.Config`. All other files use the record only. Both functions are traced.
 
-    The energies of `power_mode="power_control"` come from `energy.controlled_power`, which inverts `path_power`. A
-    model in which the mean power depends on the distance in another way needs an inverse of its own there; without
-    one, only the energies of `power_mode="fixed"` are right.
+    With `power_mode="power_control"`, energies come from `energy.controlled_power`, which inverts `path_power`. A
+    model in which the mean power depends differently on the distance needs another inverse there; without one,
+    only the energies of `power_mode="fixed"` are right.
 
     Attributes:
-        power: `(key, places, config) -> W`: from [S, N, 2] float, metres, the places in each state, to [S, N, N]
+        power: `(key, places, config) -> W`: from the positions in each state, [S, N, 2] float, metres, to [S, N, N]
             float, W; row = receiver, column = transmitter. The diagonal is not read.
-        places: `(key, position, config) -> places`: from [N, 2] float, metres, the places in state 0, to [S, N, 2];
-            all stay in the field. None: the devices do not move.
-        settings: the settings that this model reads and that no other part of the simulator reads.
+        places: `(key, position, config) -> places`: from the positions in state 0, [N, 2] float, metres, to those
+            in each state, [S, N, 2], all inside the field. None: the devices do not move.
+        settings: the settings that only this model reads.
     """
 
     power: Callable[[Array, Array, Config], Array]
@@ -87,24 +87,24 @@ class ChannelModel:
 
     @property
     def moves(self) -> bool:
-        """Whether devices move from state to state: then neither their gains nor a network can be given."""
+        """Whether devices move between states; then neither gains nor a whole network can be given."""
         return self.places is not None
 
 
 def _walking(key: Array, position: Array, config: Config) -> Array:
-    """One snapshot per state of a random walk from the first places, reflected at the borders of the field."""
+    """Snapshots of a random walk, one per state, from `position`; reflected at the borders of the field."""
     step = normal_numbers(at(key, Stream.CHANNEL), (config.num_states, *position.shape))
     walk = jnp.cumsum(config.mobility_step * step.at[0].set(0.0), axis=0)
     return _fold(position[None] + walk, config.field_size)
 
 
 def _shadowed(key: Array, places: Array, config: Config) -> Array:
-    """The power of the path times one reciprocal log-normal draw per state and pair of devices."""
+    """Path power times a log-normal factor, drawn once per state and unordered pair of devices."""
     num_devices = places.shape[1]
     decibel = normal_numbers(at(key, Stream.CHANNEL), (config.num_states, num_devices, num_devices))
     device = jnp.arange(num_devices)
     first, last = jnp.minimum(device[:, None], device), jnp.maximum(device[:, None], device)
-    # One draw of a pair, wherever it is needed; the sum of a triangle and its mirror image makes each twice.
+    # Indexing uses one draw for both directions; adding a triangle to its transpose would draw each twice.
     decibel = jnp.where(first == last, 0.0, decibel[:, first, last])
     return path_power(distances(places), config) * 10.0 ** (config.shadowing_std * decibel / 10.0)
 
@@ -113,7 +113,7 @@ def _unshadowed(key: Array, places: Array, config: Config) -> Array:
     return path_power(distances(places), config)
 
 
-# By the names in `settings.ChannelName`.
+# The keys are those of `settings.ChannelName`.
 MODELS: dict[str, ChannelModel] = {
     "shadowing": ChannelModel(_shadowed, settings=frozenset({"shadowing_std"})),
     "mobility": ChannelModel(_unshadowed, _walking, settings=frozenset({"mobility_step"})),
@@ -121,10 +121,13 @@ MODELS: dict[str, ChannelModel] = {
 
 
 def model_of(config: Config) -> ChannelModel:
-    """The channel model of a config, which need not be validated.
+    """The channel model of a config.
+
+    Args:
+        config: `channel_model`; it need not be validated.
 
     Raises:
-        ValueError: there is none of that name.
+        ValueError: no model has that name.
     """
     name = config.channel_model
     if not isinstance(name, str) or name not in MODELS:
@@ -133,25 +136,28 @@ def model_of(config: Config) -> ChannelModel:
 
 
 def model_settings() -> frozenset[str]:
-    """The settings that only channel models read, whichever model reads them."""
+    """Names of the settings that only some channel model reads."""
     return frozenset[str]().union(*(model.settings for model in MODELS.values()))
 
 
 def unread_settings(config: Config) -> frozenset[str]:
-    """The settings that only channel models other than the config's read."""
+    """Names of the settings that only channel models other than that of `config` read."""
     return model_settings() - model_of(config).settings
 
 
 def places(key: Array, position: Array, config: Config) -> Array:
-    """Where the devices are in each state: where they stand, or snapshots of moving devices.
+    """Positions of the devices in each state: constant, or snapshots of moving devices.
 
     Args:
         key: key of the run.
-        position: [N, 2] float, metres, the places in state 0.
+        position: [N, 2] float, metres, in state 0.
         config: `channel_model`, `num_states` S.
 
     Returns:
         [S, N, 2] float32, metres.
+
+    Raises:
+        ValueError: the channel model returns another shape.
     """
     model, shape = model_of(config), (config.num_states, *position.shape)
     if model.places is None:
@@ -162,15 +168,18 @@ def places(key: Array, position: Array, config: Config) -> Array:
 
 
 def received_power(key: Array, position: Array, config: Config) -> Array:
-    """Power at each receiver from each transmitter in every channel state; both models here are reciprocal.
+    """Mean received power of each link in each channel state; both built-in models are reciprocal.
 
     Args:
         key: key of the run.
-        position: [N, 2] float, metres, the places in state 0.
-        config: `channel_model` and what its model reads.
+        position: [N, 2] float, metres, in state 0.
+        config: `channel_model` and the settings of that model.
 
     Returns:
         `W`, [S, N, N] float32, W; row = receiver, column = transmitter.
+
+    Raises:
+        ValueError: the channel model returns another shape.
     """
     found = model_of(config).power(key, places(key, position, config), config)
     num_devices = position.shape[0]
@@ -188,10 +197,10 @@ def outage_probability(rss: Array, rate: Array | float, noise_power: Array | flo
         noise_power: `sigma^2`, W.
 
     Returns:
-        [..., N, N] float in [0, 1]; exactly 1 where no power arrives, exactly 0 on the diagonal.
+        [..., N, N] float in [0, 1]; exactly 1 where the power is 0, exactly 0 on the diagonal.
 
     Raises:
-        ValueError: the last two axes are not square, or outside `jit` a value is negative or no number.
+        ValueError: the last two axes are not square, or outside `jit` a value is negative or not finite.
     """
     rss = jnp.asarray(rss)
     if rss.ndim < 2 or rss.shape[-1] != rss.shape[-2]:
@@ -207,16 +216,16 @@ def outage_probability(rss: Array, rate: Array | float, noise_power: Array | flo
 
 
 def draw_state(key: Array, episode: Array, config: Config) -> Array:
-    """What chance says about the channel state of an episode: stay, or the state to go to.
+    """Draws one episode's state transition.
 
     Args:
         key: key of the run.
-        episode: [] int32, number of the episode; the draw belongs to it.
+        episode: [] int32, number of the episode, the address of the draw.
         config: `num_states` S and `stay_probability`.
 
     Returns:
-        [] int32: a state, uniform over 0..S-1, or -1 to stay, with `stay_probability`; never in episode 0,
-        before which there is no state.
+        [] int32: -1 (stay) with `stay_probability`, otherwise a state uniform over 0..S-1. Episode 0 never stays,
+        since no state precedes it.
     """
     stay, fresh = jax.random.uniform(at(key, Stream.STATE, episode), (2,))
     drawn = jnp.minimum((fresh * config.num_states).astype(jnp.int32), config.num_states - 1)

@@ -1,4 +1,4 @@
-"""What checks of arguments share: values as messages show them, and checks of arrays outside `jit`."""
+"""Shared checks of arguments: values formatted for messages, and checks of arrays outside `jit`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-# Characters of a value in a message, so that the message stays a line.
+# Most characters of a value in a message, which keeps the message to one line.
 MOST_SHOWN = 60
-# Does not print all of a list of millions only to cut it.
+# Limits the output before it is formatted, as a list may have millions of entries.
 _REPR = reprlib.Repr()
 _REPR.maxlist = _REPR.maxtuple = 20
 _REPR.maxdict = 8
@@ -19,29 +19,29 @@ _REPR.maxstring = _REPR.maxlong = _REPR.maxother = MOST_SHOWN
 
 
 def shown(value: Any) -> str:
-    """A value as a message shows it, in one line: arrays and tables by shape, all else as Python prints it, cut."""
+    """Formats a value for a message in one line: arrays and tables by shape, all else as a shortened `repr`."""
     if getattr(value, "shape", ()):
         return f"{getattr(value, 'dtype', type(value).__name__)} of shape {tuple(value.shape)}"
     return cut(_REPR.repr(value))
 
 
 def cut(text: str, most: int = MOST_SHOWN) -> str:
-    """A text in one line of at most so many characters."""
+    """Shortens a text to one line of at most `most` characters."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 3]}..."
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names as people list them: `a, b and c`."""
+    """Joins names for a sentence: `a, b and c`."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def in_one_line(error: Exception) -> str:
-    """An error of code from outside the package in one line: its kind, and in which line of which file it began."""
+    """Formats an error of custom code in one line: its type, its message, and the file and line that raised it."""
     place, trace = "", error.__traceback__
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
-        # The innermost code that is neither a library's nor of this package.
+        # The innermost frame outside libraries and this package.
         if "site-packages" not in file and not file.startswith((str(Path(__file__).parent), "<")):
             place = f" ({Path(file).name}, line {trace.tb_lineno})"
         trace = trace.tb_next
@@ -49,11 +49,11 @@ def in_one_line(error: Exception) -> str:
 
 
 def is_number(value: Any, kinds: str = "iuf") -> bool:
-    """Whether a value is one number of Python, NumPy or JAX; truth values are none.
+    """Whether a value is a scalar number of Python, NumPy or JAX, and not a boolean or traced.
 
     Args:
         value: anything.
-        kinds: of NumPy: `i` and `u` are whole, `f` are real.
+        kinds: NumPy's codes of the allowed kinds: `i` and `u` for integers, `f` for floats.
     """
     if isinstance(value, (int, float)):
         return ("f" if isinstance(value, float) else "i") in kinds and not isinstance(value, bool)
@@ -61,21 +61,21 @@ def is_number(value: Any, kinds: str = "iuf") -> bool:
 
 
 def is_whole(value: Any) -> bool:
-    """Whether a value is one whole number of Python, NumPy or JAX."""
+    """Whether a value is a scalar integer of Python, NumPy or JAX; see `is_number`."""
     return is_number(value, "iu")
 
 
 def check_count(name: str, value: Any, least: int = 1, most: int = 2**31 - 1) -> int:
-    """Checks a whole number and returns it as Python's.
+    """Checks an integer and returns it as a Python `int`.
 
     Args:
-        name: of the argument.
-        value: as given.
-        least: smallest number allowed.
-        most: largest.
+        name: of the argument, for the message.
+        value: anything.
+        least: smallest allowed number.
+        most: largest allowed number.
 
     Raises:
-        ValueError: it is none, or out of its range.
+        ValueError: the value is no integer, or out of range.
     """
     if not is_whole(value):
         raise ValueError(f"{name} must be a whole number; got {shown(value)}")
@@ -86,10 +86,10 @@ def check_count(name: str, value: Any, least: int = 1, most: int = 2**31 - 1) ->
 
 
 def check_flag(name: str, value: Any) -> bool:
-    """Checks that a value is true or false: texts such as "no" would count as true.
+    """Checks a boolean and returns it as a Python `bool`; Python would treat a string such as "no" as true.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: the value is no boolean.
     """
     if not isinstance(value, (bool, np.bool_)):
         raise ValueError(f"{name} must be True or False; got {shown(value)}")
@@ -97,8 +97,8 @@ def check_flag(name: str, value: Any) -> bool:
 
 
 def is_traced(value: Any) -> bool:
-    """Whether a value is one of a function that is being traced, which has a shape but no numbers yet."""
-    # Imported here: help on the command line does not wait for JAX.
+    """Whether a value is a JAX tracer, which has a shape but no values yet."""
+    # Imported here so that `--help` does not wait for JAX.
     from jax.core import Tracer
 
     return isinstance(value, Tracer)
@@ -108,29 +108,29 @@ def check_shape(name: str, array: Any, shape: tuple[int, ...], symbols: str) -> 
     """Checks the shape of an array, traced or not.
 
     Args:
-        name: of the argument.
+        name: of the argument, for the message.
         array: anything with a shape, or a number.
-        shape: that it must have.
-        symbols: the shape in words, such as `[N, L]`.
+        shape: the expected shape.
+        symbols: the expected shape in symbols, such as `[N, L]`.
 
     Raises:
-        ValueError: it has another one.
+        ValueError: the shape differs.
     """
     if np.shape(array) != shape:
         raise ValueError(f"{name} must be {symbols} = {list(shape)}; got shape {list(np.shape(array))}")
 
 
 def check_values(name: str, array: Any, rule: str, holds: Callable[[np.ndarray], np.ndarray]) -> None:
-    """Checks the values of an array, unless they are traced and not known yet.
+    """Checks the values of an array; skips traced arrays, whose values are unknown.
 
     Args:
-        name: of the argument.
+        name: of the argument, for the message.
         array: numbers.
         rule: in words, such as `0 or more`.
-        holds: for each value, whether it keeps the rule; what is NaN should not.
+        holds: from the array to booleans of its shape, whether each value keeps the rule; false for NaN.
 
     Raises:
-        ValueError: a value breaks the rule; the first one is named with its place.
+        ValueError: a value breaks the rule; names the first one and its index.
     """
     if is_traced(array):
         return
@@ -145,16 +145,16 @@ def check_values(name: str, array: Any, rule: str, holds: Callable[[np.ndarray],
 
 
 def check_in_order(name: str, array: Any, size: int, of: str) -> None:
-    """Checks numbers of devices, states or classes, which JAX would cut to what there is without a word.
+    """Checks indices of devices, states or classes, which JAX would clip silently.
 
     Args:
-        name: of the argument.
-        array: whole numbers.
-        size: how many there are.
-        of: what they number, such as `devices`.
+        name: of the argument, for the message.
+        array: integers.
+        size: number of devices, states or classes.
+        of: what the integers index, such as `devices`.
 
     Raises:
-        ValueError: one is not in 0..size-1.
+        ValueError: they are no integers, or one is not in 0..size-1.
     """
     if getattr(array, "dtype", np.asarray(0).dtype).kind not in "iu":
         raise ValueError(f"{name} must be whole numbers; got {shown(array)}")
@@ -162,25 +162,25 @@ def check_in_order(name: str, array: Any, size: int, of: str) -> None:
 
 
 def check_links(links: Any, num_devices: int) -> None:
-    """Checks `links`, [N] int: the transmitter of each device.
+    """Checks `links`, [N] int, the transmitter of each device, for N = `num_devices`.
 
     Raises:
-        ValueError: they have another shape, or one is no device.
+        ValueError: the shape is not [N], or an entry is no device.
     """
     check_shape("links", links, (num_devices,), "[N]")
     check_in_order("links", links, num_devices, "devices")
 
 
 def is_finite(values: np.ndarray) -> np.ndarray:
-    """For `check_values`: finite."""
+    """Elementwise rule for `check_values`: finite."""
     return np.isfinite(values)
 
 
 def is_not_negative(values: np.ndarray) -> np.ndarray:
-    """For `check_values`: finite and 0 or more."""
+    """Elementwise rule for `check_values`: finite and 0 or more."""
     return np.isfinite(values) & (values >= 0)
 
 
 def is_share(values: np.ndarray) -> np.ndarray:
-    """For `check_values`: in [0, 1]."""
+    """Elementwise rule for `check_values`: in [0, 1]."""
     return (values >= 0) & (values <= 1)

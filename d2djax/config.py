@@ -1,4 +1,4 @@
-"""The config as JAX has it: static fields fix the program, others are traced; what is left to the data set."""
+"""The config as a JAX pytree with static and traced fields, and the default settings of each data set."""
 
 from __future__ import annotations
 
@@ -17,16 +17,19 @@ from d2djax.settings import PolicyName as PolicyName
 
 jax.tree_util.register_dataclass(Config)
 
-# What Section IV-A sets for each data set: classes, points a device, the model; and a step size that suits it.
+# Defaults of each data set: classes, points per device and model of Section IV-A, and a suitable step size.
 PRESETS: dict[str, dict[str, Any]] = {name: source.preset for name, source in SOURCES.items()}
 
 
 def complete(config: Config, name: str | None = None) -> Config:
-    """Fills the settings that were left to the data set (Section IV-A); a second call changes nothing.
+    """Fills unset settings with the defaults of the data set (Section IV-A); idempotent.
 
     Args:
         config: any config.
-        name: of the data set; none: the one that the config names. Data of one's own set nothing.
+        name: of the data set; None: the one that the config names. Custom data has no defaults.
+
+    Returns:
+        The config; settings without a default stay unset.
     """
     preset = PRESETS.get(config.dataset if name is None else name, {})
     # `is` first: the learning rate may be traced, and a traced number cannot be compared here.
@@ -37,7 +40,7 @@ def complete(config: Config, name: str | None = None) -> Config:
 
 
 def score_fraction(config: Config) -> Any:
-    """Share of a threshold that counts in the score; `1 - alpha_D` is what a link inside a cluster delivers.
+    """Fraction of a threshold that the score requires; if unset `1 - alpha_D`, what a reliable link delivers.
 
     Args:
         config: `score_fraction` and `max_outage`.
@@ -48,8 +51,8 @@ def score_fraction(config: Config) -> Any:
     return 1.0 - config.max_outage if config.score_fraction is None else config.score_fraction
 
 
-# Numbers that training reads, all of them, and numbers that the search for a graph reads but not the network: what
-# differs in numbers that a stage does not read is not computed again in it.
+# The numbers that training reads, and those that discovery reads but network generation does not. A stage is reused
+# between configs that differ only in numbers that it does not read.
 TRAINING_NUMBERS = frozenset({"learning_rate", "server_learning_rate", "proximal_weight", "num_stragglers"})
 GRAPH_NUMBERS = frozenset(
     {
@@ -57,14 +60,14 @@ GRAPH_NUMBERS = frozenset(
         *("temperature", "initial_value", "alpha_diversity", "alpha_outage", "alpha_budget", "gamma"),
         "reference_weights",
         *("bandwidth", "d2d_power", "d2s_power", "amplifier_efficiency", "circuit_power", "receive_power"),
-        # The energy of the uploads, which is reckoned with the graphs, is that of all who take part.
+        # The upload energy, computed with the graphs, is that of all participants.
         *("d2s_distance_ratio", "num_stragglers"),
     }
 )
 
 
 def numbers_of(config: Config) -> list[str]:
-    """Names of the fields that are traced.
+    """Names of the traced fields.
 
     Args:
         config: any config.
@@ -76,13 +79,13 @@ def numbers_of(config: Config) -> list[str]:
 
 
 def stack_configs(configs: Sequence[Config]) -> Config:
-    """One config whose numbers have a leading axis, one entry for each of several with equal static fields.
+    """Stacks the numbers of several configs along a leading axis.
 
     Args:
-        configs: configs with equal static fields.
+        configs: C configs with equal static fields.
 
     Returns:
-        A config whose numbers are arrays [C], int32 or float32.
+        A config whose numbers are arrays [C]: int32 if all entries are Python integers, otherwise float32.
     """
 
     def stacked(*values: Any) -> np.ndarray:
@@ -92,12 +95,12 @@ def stack_configs(configs: Sequence[Config]) -> Config:
 
 
 def as_numbers(config: Config) -> Config:
-    """Turns the numbers of a config into arrays, so that no new value compiles anew.
+    """Turns the numbers of a config into arrays, so that a new value does not recompile.
 
     Args:
         config: any config.
 
     Returns:
-        The config with arrays [] in the place of numbers.
+        The config with arrays of shape [] instead of numbers.
     """
     return jax.tree.map(jnp.asarray, config)

@@ -1,8 +1,8 @@
-"""Convolution and pooling of models with weights of each device's own (Section IV-A), with the batch last.
+"""Convolution and pooling for models with separate weights per device (Section IV-A), with the batch last.
 
-With a kernel of its own for every device, `nn.Conv` under `vmap` becomes a grouped convolution, which XLA runs
-slowly; a batched matrix product it runs fast. With the batch as the last axis, all that surrounds the product
-copies and compares long rows of neighbours.
+With a separate kernel for each device, `nn.Conv` under `vmap` becomes a grouped convolution, which XLA runs slowly;
+a batched matrix product runs fast. With the batch as the last axis, all other operations work on long contiguous
+rows.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ Taps = tuple[int, ...]
 
 
 def _seen(x: Array, window: Taps, strides: Taps) -> Array:
-    """What each tap of a window sees, [C, *spatial, B] to [taps * C, *spatial', B]."""
-    # From the first to the last output of each axis; the strides skip what lies between.
+    """Inputs of each tap of a window (im2col), [C, *spatial, B] to [taps * C, *spatial', B]."""
+    # From the first to the last output along each axis, before strides.
     lengths = [
         (size - taps) // step * step + 1 for size, taps, step in zip(x.shape[1:-1], window, strides, strict=True)
     ]
@@ -30,15 +30,15 @@ def _seen(x: Array, window: Taps, strides: Taps) -> Array:
         seen = lambda tap: jax.lax.dynamic_slice(part, (0, 0, *tap, 0), sizes)[:, :, *every]  # noqa: E731
         return jax.vmap(seen)(jnp.asarray(list(itertools.product(*map(range, window[1:])))))
 
-    # Few arrays, joined: XLA makes one fast loop of up to eight. So taps that differ in a second axis are gathered.
+    # XLA fuses up to eight concatenated arrays into one fast loop, so taps along further axes are gathered.
     parts = [jax.lax.slice_in_dim(x, tap, tap + lengths[0], strides[0], axis=1) for tap in range(window[0])]
     rows = jnp.concatenate([part[None] if len(window) == 1 else gathered(part) for part in parts])
     return rows.reshape(-1, *rows.shape[2:])
 
 
 def _sent_back(slope: Array, shape: tuple[int, ...], window: Taps, strides: Taps) -> Array:
-    """The transpose of `_seen`: gradients of what the taps see, summed where they saw the same input."""
-    # As a sum of padded arrays: scattering into places that overlap is slow, and on a GPU in random order.
+    """The transpose of `_seen`: sums the gradients of all taps that read the same input (col2im)."""
+    # A sum of padded arrays: scattering to overlapping positions is slow, and on a GPU in random order.
     total = jnp.zeros(shape, slope.dtype)
     taps = list(itertools.product(*map(range, window)))
     for tap, part in zip(taps, slope.reshape(len(taps), -1, *slope.shape[1:]), strict=True):
@@ -52,11 +52,11 @@ def _sent_back(slope: Array, shape: tuple[int, ...], window: Taps, strides: Taps
 
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3))
 def convolve(x: Array, kernel: Array, window: Taps, strides: Taps) -> Array:
-    """Slides a window over its input and multiplies what it sees by a kernel; differentiable in reverse only.
+    """Convolution without padding; differentiable in reverse mode only.
 
     Args:
-        x: [C, *spatial, B].
-        kernel: [taps * C, F], taps in the order of the window's axes.
+        x: [C, *spatial, B] float.
+        kernel: [taps * C, F] float, taps in C order of the window's axes.
         window: taps along each spatial axis.
         strides: steps between outputs along each spatial axis.
 
@@ -69,13 +69,13 @@ def convolve(x: Array, kernel: Array, window: Taps, strides: Taps) -> Array:
 def _convolve_forward(x: Array, kernel: Array, window: Taps, strides: Taps) -> tuple[Array, tuple]:
     seen = _seen(x, window, strides)
     patches = seen.reshape(kernel.shape[0], -1)
-    # Transposed behind a barrier, without which XLA multiplies by the kernel as it lies: on a CPU twice as long.
+    # The barrier makes XLA transpose the kernel first; without it the product takes twice as long on a CPU.
     out = jax.lax.optimization_barrier(kernel.T) @ patches
     return out.reshape(-1, *seen.shape[1:]), (x.shape, kernel, patches)
 
 
 def _convolve_backward(window: Taps, strides: Taps, saved: tuple, slope: Array) -> tuple[Array, Array]:
-    # By hand, since JAX would take the transpose of the kernel's transpose, and XLA the slow product.
+    # Written out, since automatic differentiation would lead XLA to the slow product.
     shape, kernel, patches = saved
     flat = slope.reshape(kernel.shape[1], -1)
     by_tap = (kernel @ flat).reshape(-1, *slope.shape[1:])
@@ -92,9 +92,9 @@ def _squares(x: Array) -> Array:
 
 @jax.custom_vjp
 def max_pool(x: Array) -> Array:
-    """Largest value of each 2 x 2 square, [C, H, W, B] to [C, H / 2, W / 2, B]; H and W even.
+    """Maximum of each 2 x 2 square, [C, H, W, B] to [C, H / 2, W / 2, B]; H and W must be even.
 
-    Values of a square that are largest together share its gradient, as in `jnp.max`.
+    Equal maxima of a square share its gradient, as in `jnp.max`.
     """
     return jnp.max(_squares(x), axis=(2, 4))
 
@@ -105,7 +105,7 @@ def _max_pool_forward(x: Array) -> tuple[Array, tuple[Array, Array]]:
 
 
 def _max_pool_backward(saved: tuple[Array, Array], slope: Array) -> tuple[Array]:
-    # By hand, since JAX counts the equals of a square with a reduction, which takes twice as long.
+    # Written out, since JAX counts equal maxima with a reduction, which takes twice as long.
     x, largest = saved
     squares = _squares(x)
     equals = sum(squares[:, :, place // 2, :, place % 2] == largest for place in range(4))

@@ -1,4 +1,4 @@
-"""Graph discovery (Section III): the episode loop that trains all policies and yields a graph per state."""
+"""Graph discovery (Section III): the episode loop that trains the policies and yields a graph per state."""
 
 from __future__ import annotations
 
@@ -23,20 +23,21 @@ from d2djax.validation import check_settings
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class History:
-    """Learning curves, one point per `record_every` episodes, each the mean over them; all [records] float32.
+    """Learning curves, all [records] float32; each point is the mean over `record_every` episodes.
 
     Attributes:
-        reward: mean total reward of the devices, by the reward that they learn with, which may be one's own.
+        reward: mean total reward of the devices, by the reward that they learn from, the paper's or a custom one.
         local_reward: mean local reward `r_L`, by the paper's formula and the weights of the config.
         global_reward: mean over the devices of the global reward `r_G` of their cluster, likewise.
-        reference_reward: mean total reward by the paper's formula and the reference weights, which compares graphs
-            of different weights and rewards.
+        reference_reward: mean total reward by the paper's formula and the reference weights; makes graphs learned
+            with different weights and rewards comparable.
         diverse_share: share of devices with at least `L-hat` classes.
         num_classes: mean number of classes at or above the score threshold.
-        outage: mean outage of the chosen links, devices without a link left out (0 if none has one).
+        outage: mean outage of the chosen links over the devices with a link (0 if there is none).
         requested_inter: mean points requested from outside, per cluster.
         over_budget: mean points requested above the budget, per cluster.
-        entropy: mean entropy of the policies in the state of the last of these episodes, nats.
+        entropy: mean entropy of the policies in the state of the last of these episodes, nats; NaN if a policy has
+            no graph.
     """
 
     reward: Array
@@ -54,12 +55,12 @@ class History:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Discovery:
-    """A graph per channel state and, where it was learned, how.
+    """A graph per channel state, with the buffers and curves of a learned one.
 
     Attributes:
-        links: [S, N] int32; `links[s, i] = j`: in state s device i takes data from j; `j = i`: no link.
-        buffer: what the devices remember; none for policies that do not learn.
-        history: learning curves; none for policies that do not learn.
+        links: [S, N] int32; `links[s, i] = j`: device i receives from device j in state s; `j = i`: no link.
+        buffer: experience of the devices; None for policies that do not learn.
+        history: learning curves; None for policies that do not learn.
     """
 
     links: Array
@@ -70,11 +71,11 @@ class Discovery:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Learned:
-    """What a policy ends with.
+    """The result of training a policy.
 
     Attributes:
         links: [S, N] int32, its best graph in each state.
-        memory: what its devices remember; any pytree.
+        memory: its memory after the last episode; any pytree.
         history: learning curves.
     """
 
@@ -84,10 +85,10 @@ class Learned:
 
 
 def summarise(outcome: Outcome, links: Array, network: Network, config: Config) -> dict[str, Array]:
-    """The scalars of one episode that the history averages, by name.
+    """The scalars of one episode that the history averages.
 
     Args:
-        outcome: of one episode.
+        outcome: outcome of the episode.
         links: [N] int32, transmitter of each device.
         network: the network.
         config: the weights, the reference weights and `min_classes`.
@@ -98,7 +99,7 @@ def summarise(outcome: Outcome, links: Array, network: Network, config: Config) 
     is_linked = links != jnp.arange(links.shape[0])
     num_clusters = jnp.max(network.cluster) + 1
     over = jnp.maximum(outcome.requested_inter - network.budget, 0.0)
-    # From three means instead of every device's rewards once more, which would round `reward` otherwise.
+    # From three means; computing every device's rewards again would change the rounding of `reward`.
     score = jnp.mean(score_of(outcome.num_classes, config.min_classes))
     unspent = jnp.mean((network.budget - outcome.requested_inter)[network.cluster])
     means = score, jnp.mean(outcome.outage), unspent
@@ -119,18 +120,17 @@ def summarise(outcome: Outcome, links: Array, network: Network, config: Config) 
 
 
 def best_links(rule: Any, key: Array, memory: Any, num_states: int) -> tuple[Array, Array | bool]:
-    """[S, N] int32: the graph that a policy ends with in each state; and [] bool, whether all of them have one.
-
-    Its `best`, if it has one; else the mode of its weights, ties to the smallest index.
+    """A policy's best graph in each state: its `best` if it has that method, otherwise the links of largest weight.
 
     Args:
         rule: a policy.
-        key: for policies that draw numbers of their own.
-        memory: what the devices remember after the last episode.
+        key: key of the random numbers that the policy draws itself.
+        memory: its memory after the last episode.
         num_states: S.
 
     Returns:
-        `links`, [S, N] int32, and whether every row of the weights has a positive one, [] bool.
+        `links`, [S, N] int32, ties to the smallest index; and [] bool, whether each row of weights has a positive
+        one (always true with `best`).
     """
     if hasattr(rule, "best"):
         return rule.best(memory), True
@@ -144,14 +144,14 @@ def best_links(rule: Any, key: Array, memory: Any, num_states: int) -> tuple[Arr
 
 
 def marked(history: History, is_graph: Array | bool) -> History:
-    """A history whose entropy is NaN if a policy has no graph, also in a state that no episode was in.
+    """Sets the entropy to NaN if a policy has no graph in some state, even one that no episode visited.
 
     Args:
         history: of one policy.
         is_graph: [] bool, whether the policy has a graph in every state.
 
     Returns:
-        The history; `results` stores nothing of a graph where its entropy is NaN.
+        The history; `results` stores no graph of a policy whose entropy is NaN.
     """
     if is_graph is True:
         return history
@@ -159,35 +159,35 @@ def marked(history: History, is_graph: Array | bool) -> History:
 
 
 def learn(rule: Any, key: Array, network: Network, config: Config, reward: Any = PAPER) -> Learned:
-    """Lets the devices of one network learn for E episodes with any policy (Section III).
+    """Trains any policy on one network for E episodes (Section III).
 
-    An episode: the channel moves to its next state, every device draws its transmitter from its policy, data is
-    exchanged (Algorithm 1), and each device is told what its policy may know.
+    In each episode, the channel moves to its next state, each device draws its transmitter from its policy, the
+    devices exchange data (Algorithm 1), and each device receives the feedback of its policy's information level.
 
     Args:
         rule: a policy: `information`, `init`, `weights`, `update` and, optionally, `best`.
         key: key of the run.
         network: the network.
-        config: `num_episodes` E, `record_every` and the reward's weights.
-        reward: what the devices learn from: `(network, state, links, exchange, config) -> Rewards`.
+        config: `num_episodes` E, `record_every` and the weights of the reward.
+        reward: the reward that the devices learn from: `(network, state, links, exchange, config) -> Rewards`.
 
     Returns:
-        The links that it ends with, its memory and the history.
+        The best links, the final memory and the history.
 
     Raises:
-        ValueError: a setting is out of its range, or the network has other states.
+        ValueError: a setting is out of range, or differs from the network's number of states.
 
     Example:
-        Six episodes with `record_every` 3 are two blocks. A block draws all its random numbers, then plays its
-        episodes one after the other, then keeps one point of each curve. `tests/oracle.py` has the same in plain
+        Six episodes with `record_every` 3 are two blocks. A block draws all its random numbers, then runs its
+        episodes in order, then records one point of each curve. `tests/oracle.py` implements the same in plain
         loops.
 
             block   draws                      episodes                 kept
             0       uniform [3, N] of 0..2     0, 1, 2, each with the   means of 0, 1, 2; entropy after 2
             1       uniform [3, N] of 3..5     3, 4, 5  memory before   means of 3, 4, 5; entropy after 5
 
-        A draw has the number of its episode as its address, not its place in a block: with `record_every` 1 the
-        same links are drawn, and the mean over three points is the point that is kept here.
+        The address of a draw is its episode, not its position in a block: `record_every` 1 draws the same links,
+        and the mean of its first three points is the first point here.
     """
     check_settings(config, ties=False)
     config = complete(config)
@@ -211,15 +211,15 @@ def learn(rule: Any, key: Array, network: Network, config: Config, reward: Any =
         return (memory, state), (outcome, links)
 
     def block(carry, first):
-        # All draws of a block at once: the generator is a large part of an episode when called per episode.
+        # All draws of a block at once: one call per episode would take a large part of the episode's time.
         numbers = first + jnp.arange(config.record_every)
         uniform = jax.vmap(lambda e: jax.random.uniform(at(key, Stream.POLICY, e), (num_devices,)))(numbers)
         drawn = jax.vmap(lambda e: draw_state(key, e, config))(numbers)
         rule_keys = jax.vmap(lambda e: at(key, Stream.RULE, e + 1))(numbers)
         carry, outcomes = jax.lax.scan(episode, carry, (drawn, uniform, rule_keys))
-        # For the same reason: the sums over the devices of all these episodes together.
+        # For the same reason, the sums over devices are computed for all episodes of the block together.
         curves = jax.vmap(lambda outcome, links: summarise(outcome, links, network, config))(*outcomes)
-        # A device whose weights are all 0 draws number N, which is none, see `policy.sample`: no curve hides that.
+        # A device with all weights 0 draws N, which is no device (see `policy.sample`): all curves show NaN then.
         is_drawn = jnp.all(outcomes[1] < num_devices)
         curves = jax.tree.map(lambda values: jnp.where(is_drawn, jnp.mean(values), jnp.nan), curves)
         weight = rule.weights(rule_keys[-1], *carry)
@@ -235,12 +235,12 @@ def learn(rule: Any, key: Array, network: Network, config: Config, reward: Any =
 
 
 def boltzmann(config: Config, num_classes: int, reward: Any = PAPER) -> policy.Boltzmann:
-    """The paper's policy with the settings of a config and an optimistic start for a reward.
+    """The paper's policy with the settings of a config and optimistic initial values.
 
     Args:
         config: `temperature` and `initial_value`.
         num_classes: L.
-        reward: the reward, whose bound an untried link is worth.
+        reward: the reward, whose upper bound is the value of an untried link unless `initial_value` is set.
 
     Returns:
         The policy.
@@ -249,19 +249,19 @@ def boltzmann(config: Config, num_classes: int, reward: Any = PAPER) -> policy.B
 
 
 def discover(key: Array, network: Network, config: Config, reward: Any = PAPER) -> Discovery:
-    """Trains the paper's policies for E episodes and returns the greedy graph of each state (Section III).
+    """Trains the paper's policy for E episodes and returns the greedy graph of each state (Section III).
 
     Args:
         key: key of the run.
         network: the network.
-        config: `num_episodes` E, `record_every`, `temperature`, `initial_value` and the reward's weights.
-        reward: see `learn`; with `upper_bound(config)` unless `initial_value` is given.
+        config: `num_episodes` E, `record_every`, `temperature`, `initial_value` and the weights of the reward.
+        reward: see `learn`; it needs `upper_bound(config)` unless `initial_value` is set.
 
     Returns:
-        The greedy links [S, N], the buffers and the history.
+        The greedy links [S, N] int32, the buffers and the history.
 
     Raises:
-        ValueError: a setting is out of its range, or the network has other states.
+        ValueError: a setting is out of range, or differs from the network's number of states.
     """
     found = learn(boltzmann(config, network.counts.shape[-1], reward), key, network, config, reward)
     return Discovery(found.links, found.memory.buffer, found.history)

@@ -1,4 +1,4 @@
-"""Energy of wireless transmissions (Section IV-B): fixed transmit power, or power controlled by distance."""
+"""Energy of wireless transmissions (Section IV-B), with fixed transmit power or with power control."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def controlled_power(
     path_loss_exponent: Array | float = Config.path_loss_exponent,
     outage: Array | float = Config.max_outage,
 ) -> Array:
-    """Power that keeps the outage at `eps` over a distance: `(2^r - 1) sigma^2 d^a / (beta0 (-ln(1 - eps)))`.
+    """Transmit power that keeps the outage at `eps`: `(2^r - 1) sigma^2 d^a / (beta0 (-ln(1 - eps)))`.
 
-    This inverts `channel.path_power`, the mean power of the channel models that the package has. A channel model
-    with another law of distance needs an inverse of its own here.
+    Inverts `channel.path_power`, the mean power of the built-in channel models. A channel model with another path
+    loss needs another inverse here.
 
     Args:
         distance: `d`, [...] float, metres.
@@ -46,7 +46,7 @@ def controlled_power(
         `P_tx`, [...] float32, W; 0 at distance 0.
 
     Raises:
-        ValueError: outside `jit` a value is none of its kind.
+        ValueError: outside `jit` a value is out of range.
     """
     check_values("distance", distance, "0 or more", is_not_negative)
     _check_positive(rate=rate, reference_gain=reference_gain)
@@ -76,8 +76,8 @@ def transmit_energy(
 
     Args:
         bits: `b`, [...] float.
-        distance: `d`, [...] float, metres; without effect when `transmit_power` is given.
-        transmit_power: `P_tx`, W, mode `fixed` (10 mW for D2D, 250 mW for D2S); none: power control.
+        distance: `d`, [...] float, metres; has no effect if `transmit_power` is given.
+        transmit_power: `P_tx`, W, in mode `fixed` (10 mW for D2D, 250 mW for D2S); None: power control.
         rate: `r`, bit/s/Hz.
         bandwidth: `W`, Hz.
         efficiency: `eta` of the power amplifier, in (0, 1].
@@ -85,13 +85,13 @@ def transmit_energy(
         noise_power: `sigma^2`, W.
         reference_gain: `beta0`.
         path_loss_exponent: `a`.
-        outage: `eps`, in (0, 1), that power control keeps.
+        outage: `eps`, in (0, 1), the outage under power control.
 
     Returns:
         [...] float32, joules; 0 for no bits.
 
     Raises:
-        ValueError: outside `jit` a value is none of its kind.
+        ValueError: outside `jit` a value is out of range.
     """
     for name, value in (("bits", bits), ("distance", distance), ("circuit_power", circuit_power)):
         check_values(name, value, "0 or more", is_not_negative)
@@ -133,7 +133,7 @@ def receive_energy(
         [...] float32, joules.
 
     Raises:
-        ValueError: outside `jit` a value is none of its kind.
+        ValueError: outside `jit` a value is out of range.
     """
     check_values("bits", bits, "0 or more", is_not_negative)
     check_values("receive_power", receive_power, "0 or more", is_not_negative)
@@ -142,7 +142,7 @@ def receive_energy(
 
 
 def _link_energy(bits: Array, distance: Array, fixed_power: Array | float, config: Config) -> Array:
-    """Energy at both ends of a transmission with the powers of the config, joules; broadcasts."""
+    """Energy of a transmission at both ends, joules, with the powers of the config; broadcasts."""
     is_fixed = config.power_mode == "fixed"
     sent = transmit_energy(
         bits,
@@ -162,7 +162,7 @@ def _link_energy(bits: Array, distance: Array, fixed_power: Array | float, confi
 
 
 def mean_distance(position: Array) -> Array:
-    """Mean distance over all pairs of different devices; [..., N, 2] metres to [...] metres.
+    """Mean distance over all pairs of distinct devices.
 
     Args:
         position: [..., N, 2] float, metres; N at least 2.
@@ -176,13 +176,13 @@ def mean_distance(position: Array) -> Array:
 
 
 def exchange_energy(position: Array, links: Array, sent: Array, bits_per_point: float, config: Config) -> Array:
-    """Energy of the exchange before training: every point that is sent, whether it arrives or not.
+    """Energy of the exchange before training; counts all points sent, even those that are lost.
 
     Args:
         position: [N, 2] float, metres.
         links: [N] int32, transmitter of each receiver.
-        sent: [N] int, points sent to each receiver.
-        bits_per_point: 8 a byte of an image, 64 a complex sample.
+        sent: [N] int or float, points sent to each receiver.
+        bits_per_point: see `points.bits_per_point`.
         config: `power_mode` and the powers.
 
     Returns:
@@ -193,13 +193,13 @@ def exchange_energy(position: Array, links: Array, sent: Array, bits_per_point: 
 
 
 def control_energy(position: Array, num_exchanges: Array | int, num_classes: int, config: Config) -> Array:
-    """Energy of the messages that agree on exchanges: V, Q (L numbers each) and the local reward, per device.
+    """Energy of the control messages of exchanges: V, Q (L numbers each) and the local reward, per device.
 
-    Every message is counted at the mean distance of two devices, since links change from episode to episode.
+    All messages count at the mean distance of two devices, since links change between episodes.
 
     Args:
         position: [N, 2] float, metres.
-        num_exchanges: [...] int, how often all devices agree on an exchange: E episodes in discovery.
+        num_exchanges: [...] number of exchanges on which all devices agree; see `Candidate.num_exchanges`.
         num_classes: `L`.
         config: `power_mode` and the powers.
 
@@ -211,26 +211,26 @@ def control_energy(position: Array, num_exchanges: Array | int, num_classes: int
 
 
 def uploads(num_devices: int, num_parameters: int, config: Config) -> tuple[Array | int, int]:
-    """Uploads of one aggregation, from all devices but the stragglers, and the bits of each.
+    """Number and size of the uploads of one aggregation; all devices except the stragglers upload.
 
     Args:
         num_devices: N.
-        num_parameters: numbers in the model, 32 bits each.
+        num_parameters: parameters of the model, 32 bits each.
         config: `num_stragglers`.
 
     Returns:
-        Number of uploads, and the bits of one.
+        `(number, bits)`: the number of uploads, and the bits of each.
     """
     return num_devices - config.num_stragglers, num_parameters * BITS_PER_NUMBER
 
 
 def upload_energy(position: Array, num_parameters: int, config: Config) -> Array:
-    """Energy of one aggregation: all devices but the stragglers, even without a point, send a model.
+    """Energy of one aggregation: all devices except the stragglers upload a model, even those without points.
 
     Args:
         position: [..., N, 2] float, metres.
         num_parameters: parameters of the model, 32 bits each.
-        config: `d2s_distance_ratio` (the server's distance in mean D2D distances) and the powers.
+        config: `d2s_distance_ratio` (server distance over mean D2D distance), `num_stragglers` and the powers.
 
     Returns:
         [...] float32, joules.
@@ -241,14 +241,14 @@ def upload_energy(position: Array, num_parameters: int, config: Config) -> Array
 
 
 def total_energy(exchange: Any, messages: Any, uploads: Any) -> Any:
-    """The energy of a run, which tables, pictures, claims, reports and searches all mean: the sum of its parts.
+    """The total energy of a run, as used in tables, figures, claims, reports and searches; broadcasts.
 
     Args:
-        exchange: joules of the exchange before training, once.
-        messages: joules of the messages of the discovery and of the agreement on the exchange, once.
-        uploads: joules of the uploads of all aggregations so far.
+        exchange: energy of the exchange before training, joules.
+        messages: energy of all control messages, in discovery and for the exchange, joules.
+        uploads: energy of the uploads of all aggregations so far, joules.
 
     Returns:
-        Joules, in the shape of the parts.
+        The sum, joules.
     """
     return exchange + messages + uploads

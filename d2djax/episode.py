@@ -1,4 +1,4 @@
-"""What one set of links is worth in one channel state: message passing, then rewards (Sections III-B, III-C)."""
+"""Evaluates one set of links in one channel state: exchange, then rewards (Sections III-B, III-C)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from d2djax.reward import PAPER, PaperReward, Rewards, check_rewards, num_divers
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one set of links.
+    """The outcome of one set of links.
 
     Attributes:
         outage: `P_D(i, links[i])`, [N] float32; 0 without a link.
-        num_classes: classes at or above the score threshold afterwards, [N] float32.
-        requested_inter: `Q-tilde`, [N] float32, points requested from outside by cluster label; 0 past K.
-        rewards: fields [N]; of a reward of one's own, whatever it calls so.
+        num_classes: [N] float32, classes at or above the score threshold after the exchange.
+        requested_inter: `Q-tilde`, [N] float32, points requested from outside, by cluster label; 0 from entry K on.
+        rewards: fields [N] float; as the reward, the paper's or a custom one, returned them.
     """
 
     outage: Array
@@ -38,12 +38,12 @@ class Outcome:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Prepared:
-    """A network and what follows from it for every episode.
+    """A network with the quantities that are the same in all its episodes.
 
     Attributes:
         network: the network.
-        offers: what every pair of devices would offer and request.
-        needed: [N, L] float32, points of a class from which it counts in the score f.
+        offers: the offers and requests of all pairs of devices.
+        needed: [N, L] float32, points of a class from which on it counts in the score f.
     """
 
     network: Network
@@ -52,17 +52,17 @@ class Prepared:
 
 
 def prepare(network: Network, config: Config) -> Prepared:
-    """Works out what stays the same in all episodes of a network.
+    """Checks a network and precomputes what is the same in all its episodes.
 
     Args:
         network: the network.
         config: `score_fraction` and `max_outage`.
 
     Returns:
-        The network, the offers, and the points that count.
+        The network with arrays of JAX, the offers, and the points needed.
 
     Raises:
-        ValueError: see `check_network`.
+        ValueError: the network is inconsistent; see `check_network`.
     """
     check_network(network)
     network = jax.tree.map(jnp.asarray, network)
@@ -84,32 +84,32 @@ def exchange_and_reward(
         reward: `(network, state, links, exchange, config) -> Rewards`.
 
     Returns:
-        The exchange, and what came of it.
+        The exchange and its outcome.
 
     Raises:
-        ValueError: the reward returns something else.
+        ValueError: the reward does not return `Rewards` of the right shapes and types.
     """
     network = prepared.network
     outage = network.outage[state, jnp.arange(links.shape[0]), links]
     moved = deliver(network.counts, prepared.offers, links, outage)
     earned = check_rewards(reward(network, state, links, moved, config), links.shape[0])
     reached = num_diverse_classes(moved.counts, prepared.needed)
-    # The paper's reward has summed it already, and XLA does not see that a second sum would be the same.
+    # The paper's reward already has this sum, and XLA would not recognise a second one as equal.
     is_there = type(reward) is PaperReward
     inter = earned.requested_inter if is_there else requested_from_outside(moved.requested, links, network.cluster)
     return moved, Outcome(outage, reached, inter, earned)
 
 
 def try_reward(reward: Any, network: Network, config: Config) -> None:
-    """Plays an episode with a reward of one's own, with shapes in the place of numbers: nothing is compiled.
+    """Checks a custom reward by tracing one episode with it; compiles nothing.
 
     Args:
-        reward: see `exchange_and_reward`; its numbers, like those of the config, may differ between runs.
+        reward: see `exchange_and_reward`; its numbers and those of the config are traced.
         network: a network, or its shapes.
         config: a validated config.
 
     Raises:
-        ValueError: the reward fails, or returns something else than rewards; or its bound is no number.
+        ValueError: the reward fails or does not return `Rewards`, or its `upper_bound` is not one finite number.
     """
     numbers = as_arrays({"reward": reward} if has_numbers(reward) else {})
     devices, num_classes = jnp.shape(network.counts)

@@ -1,4 +1,4 @@
-"""How good a global model is: accuracy, loss and accuracy per class on held-out points (Section IV-B)."""
+"""Evaluates a model on held-out points: accuracy, loss and accuracy per class (Section IV-B)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jax import Array
 from d2djax.models import Parameters, logits_of
 from d2djax.points import Points, inputs
 
-# Points that are evaluated together at most: what an image model keeps of more does not fit a cache.
+# Most points evaluated together: the activations of an image model for more would not fit into the cache.
 EVALUATION_BLOCK = 512
 
 
@@ -23,10 +23,10 @@ class Evaluation:
     """A model's quality on held-out points.
 
     Attributes:
-        accuracy: [] float32, share of points classified right; NaN if the loss is not finite.
+        accuracy: [] float32, share of points classified correctly; NaN if the loss is not finite.
         loss: [] float32, mean cross entropy, nats.
-        class_accuracy: [L] float32, share of each class's points classified right; NaN for a class without points,
-            and if the loss is not finite.
+        class_accuracy: [L] float32, share of each class's points classified correctly; NaN for a class without
+            points, and if the loss is not finite.
     """
 
     accuracy: Array
@@ -37,14 +37,14 @@ class Evaluation:
 def cross_entropies(
     model: nn.Module, parameters: Parameters, x: Array, y: Array, key: Array | None = None
 ) -> Array:
-    """Cross entropy of each point of a batch (the paper's CELoss), [B] float32, nats; `key` as in `logits_of`.
+    """Cross entropy of each point of a batch (the paper's CELoss).
 
     Args:
         model: the model.
         parameters: its parameters.
         x: [B, ...] float32.
         y: [B] int32, classes.
-        key: of what a model draws in training; none: evaluation.
+        key: key of the model's draws in training; None: evaluation; see `logits_of`.
 
     Returns:
         [B] float32, nats.
@@ -53,7 +53,7 @@ def cross_entropies(
 
 
 def evaluate(model: nn.Module, parameters: Parameters, points: Points, test: Array) -> Evaluation:
-    """Measures a model on held-out points, in blocks that bound the memory.
+    """Evaluates a model on held-out points, in blocks that bound the memory.
 
     Args:
         model: the model.
@@ -62,11 +62,11 @@ def evaluate(model: nn.Module, parameters: Parameters, points: Points, test: Arr
         test: [n] int32, numbers of the held-out points.
 
     Returns:
-        The evaluation.
+        The evaluation, averaged over all held-out points.
     """
     size, num_classes = test.shape[0], len(points.sizes)
     num_blocks = -(-size // EVALUATION_BLOCK)
-    # Blocks of equal size, so that the last one is not mostly filling.
+    # Blocks of equal size, so that the last one is not mostly padding.
     padded = jnp.pad(test, (0, -size % num_blocks)).reshape(num_blocks, -1)
     is_real = (jnp.arange(padded.size) < size).reshape(padded.shape)
 
@@ -80,6 +80,6 @@ def evaluate(model: nn.Module, parameters: Parameters, points: Points, test: Arr
         return jnp.sum(right, axis=0), jnp.sum(is_class, axis=0), jnp.sum(jnp.where(mask, loss, 0.0))
 
     right, seen, loss = (jnp.sum(part, axis=0) for part in jax.lax.map(block, (padded, is_real)))
-    # The largest of logits that are no numbers is class 0: right for every point of that class, and yet nothing.
+    # `argmax` of NaN logits is class 0, which would count as correct for every point of that class.
     known = lambda share: jnp.where(jnp.isfinite(loss), share, jnp.nan)  # noqa: E731
     return Evaluation(known(jnp.sum(right) / size), loss / size, known(right / seen))

@@ -28,15 +28,15 @@ from d2djax.transfer import Holding
 class Learning:
     """Learning curves of the global model: one point before training, then one per evaluation.
 
-    `rounds` counts the first point; `train_loss` and `drift` are NaN there, as no step has been taken yet.
+    `rounds` includes the first point, where `train_loss` and `drift` are NaN.
 
     Attributes:
-        accuracy: [rounds] float32, share of held-out points classified right.
+        accuracy: [rounds] float32, share of held-out points classified correctly.
         loss: [rounds] float32, mean cross entropy of held-out points, nats.
-        class_accuracy: [rounds, L] float32, share of each class's held-out points classified right.
+        class_accuracy: [rounds, L] float32, share of each class's held-out points classified correctly.
         train_loss: [rounds] float32, mean cross entropy of the minibatches since the last evaluation, nats.
-        drift: [rounds] float32, mean Euclidean distance of the local models from their average just before they
-            are averaged, mean over the aggregations since the last evaluation; 0 in FedSGD, which has none.
+        drift: [rounds] float32, mean Euclidean distance of the local models from their average just before an
+            aggregation, averaged over the aggregations since the last evaluation; 0 in FedSGD.
     """
 
     accuracy: Array
@@ -48,7 +48,7 @@ class Learning:
 
 @dataclass(frozen=True)
 class Task:
-    """What stays the same during the training of one policy of one run."""
+    """The constants of one training: of one policy in one run."""
 
     key: Array
     recipe: Recipe
@@ -63,7 +63,7 @@ class Task:
 
     @property
     def server(self) -> optax.GradientTransformation:
-        """The optimiser of the server; one that does nothing if the average becomes the model."""
+        """The optimiser of the server; the identity if the recipe has none."""
         make = self.recipe.server
         return optax.identity() if make is None else make(jnp.asarray(self.config.server_learning_rate))
 
@@ -75,7 +75,7 @@ def _shares(weights: Array) -> Array:
 
 
 def weighted_average(local: Parameters, weights: Array) -> Parameters:
-    """Average of the local models by weight, leaf by leaf.
+    """Weighted average of the local models, leaf by leaf.
 
     Args:
         local: parameters with a leading device axis [N, ...].
@@ -87,35 +87,35 @@ def weighted_average(local: Parameters, weights: Array) -> Parameters:
     share = _shares(weights)
 
     def average(leaf):
-        # Full precision: a GPU would by default round the parameters themselves to ten bits.
+        # Full precision: by default a GPU would round the parameters to ten bits.
         return jnp.tensordot(share, _counted(share, leaf), axes=1, precision=jax.lax.Precision.HIGHEST)
 
     return jax.tree.map(average, local)
 
 
 def _counted(share: Array, values: Array) -> Array:
-    """[N, ...] with zeros for the devices of no weight, whose values may be no numbers: 0 times NaN is NaN."""
+    """[N, ...], zeroed for devices of weight 0, whose values may be NaN (and 0 times NaN is NaN)."""
     return jnp.where(share.reshape(-1, *(1,) * (values.ndim - 1)) > 0, values, jnp.zeros_like(values))
 
 
 def _weights(task: Task, aggregation: Array) -> Array:
-    """Weights of an aggregation: `|D-hat_i|`, 0 for stragglers, [N] float32."""
+    """[N] float32, weights of an aggregation: `|D-hat_i|`, or 0 for stragglers."""
     takes_part = participants(task.key, aggregation, task.config)
     return jnp.where(takes_part, task.holding.size, 0).astype(jnp.float32)
 
 
 def _equal_shares(task: Task) -> Array:
-    """Equal weights of all devices that hold a point, [N] float32, summing to 1."""
+    """[N] float32, equal weights of all devices with at least one point; they sum to 1."""
     return _shares((task.holding.size > 0).astype(jnp.float32))
 
 
 def _unless_all_straggle(weights: Array, new: Any, old: Any) -> Any:
-    """What an aggregation yields, or what was before if no device took part in it."""
+    """The result of an aggregation, or the previous values if no device took part."""
     return jax.tree.map(lambda fresh, before: jnp.where(jnp.sum(weights) > 0, fresh, before), new, old)
 
 
 def _step_server(task: Task, carry: Any, average: Parameters, weights: Array) -> Any:
-    """The global model and the server's state after an aggregation; unchanged if every device straggles."""
+    """The global model and the server optimiser's state after an aggregation; unchanged if all devices straggle."""
     parameters, state = carry
     if task.recipe.server is None:
         new = (average, state)
@@ -141,8 +141,8 @@ def _drift(local: Parameters, share: Array) -> Array:
 def _local_loss(
     task: Task, parameters: Parameters, anchor: Parameters, x: Array, y: Array, key: Array | None
 ) -> tuple[Array, Array]:
-    """FedAvg: mean cross entropy of a minibatch, as what is minimised and as what is recorded."""
-    # Deviation: the paper's loss sums over the points; a mean only rescales the step size.
+    """FedAvg: mean cross entropy of a minibatch, both as the objective and as the recorded loss."""
+    # Deviation: the paper sums the loss over the points; the mean only rescales the step size.
     value = jnp.mean(cross_entropies(task.recipe.model, parameters, x, y, key))
     return value, value
 
@@ -150,14 +150,14 @@ def _local_loss(
 def _proximal_loss(
     task: Task, parameters: Parameters, anchor: Parameters, x: Array, y: Array, key: Array | None
 ) -> tuple[Array, Array]:
-    """FedProx: the loss of FedAvg with `(mu / 2) ||phi - phi_G||^2` added, and without."""
+    """FedProx: the loss of FedAvg plus `(mu / 2) ||phi - phi_G||^2` as the objective; records it without."""
     distance = _squared_distance(parameters, anchor)
     value, _ = _local_loss(task, parameters, anchor, x, y, key)
     return value + 0.5 * task.config.proximal_weight * distance, value
 
 
 def _keys(task: Task, step: Array) -> Array | None:
-    """Key of what each device's model draws in a training step, [N]; none for a model that draws nothing."""
+    """Keys [N] of each device's model in a training step; None for a model that draws nothing."""
     if not is_switched(task.recipe.model):
         return None
     device = jnp.arange(task.config.num_devices)
@@ -165,10 +165,10 @@ def _keys(task: Task, step: Array) -> Array | None:
 
 
 def _each_device(function: Callable, *arrays: Any) -> Any:
-    """Applies a function to every device's rows of [N, ...] arrays, or trees of them.
+    """Applies a function to each device's rows of [N, ...] arrays, or pytrees of them.
 
-    On a CPU one device after the other: a core's cache then holds the model over all its local steps, where
-    the models of all devices would go through memory in each. An accelerator takes all devices at once.
+    On a CPU one device at a time: its model then stays in the core's cache over all local steps, where the models
+    of all devices would be read from memory in each step. An accelerator processes all devices at once.
     """
     if jax.default_backend() == "cpu":
         return jax.lax.map(lambda rows: function(*rows), arrays)
@@ -189,7 +189,7 @@ def _local_training(loss: Callable, task: Task, carry: Any, first_step: Array) -
 
     def local_steps(batches, keys):
         (parameters, _), values = jax.lax.scan(local_step, (anchor, optimizer.init(anchor)), (batches, keys))
-        # As one vector: what is done with the models afterwards is then one operation, not one for each layer.
+        # As one vector, so that later operations on the models are one each instead of one per layer.
         return ravel_pytree(parameters)[0], jnp.mean(values)
 
     steps = first_step + jnp.arange(config.aggregation_interval)
@@ -203,7 +203,7 @@ def _local_training(loss: Callable, task: Task, carry: Any, first_step: Array) -
 
 
 def _all_cross_entropies(task: Task, parameters: Parameters, x: Array, y: Array, keys: Array | None) -> Array:
-    """Cross entropy of each point of all minibatches at one model, [N, B] float32."""
+    """[N, B] float32, cross entropy of each point of all minibatches under one model."""
     of = partial(cross_entropies, task.recipe.model, parameters)
     if keys is not None:
         return jax.vmap(of)(x, y, keys)
@@ -211,10 +211,10 @@ def _all_cross_entropies(task: Task, parameters: Parameters, x: Array, y: Array,
 
 
 def _gradient_steps(task: Task, carry: Any, first_step: Array) -> tuple[Any, tuple[Array, Array]]:
-    """`tau_a` aggregations of FedSGD: each averages one gradient per device, all taken at the global model.
+    """`tau_a` aggregations of FedSGD: each averages one gradient per device, all at the global model.
 
-    As no device leaves the global model, the average of gradients is the gradient of one large batch. `tau_a`
-    only sets how often the curves are recorded, so that all schemes take the same number of steps.
+    All devices share the global model, so the average of their gradients is the gradient of one large batch.
+    `tau_a` only sets how often curves are recorded, so that all schemes take the same number of steps.
     """
     optimizer, equal = task.client, _equal_shares(task)
 
@@ -247,14 +247,14 @@ def _fedprox(task: Task, carry: Any, first_step: Array) -> tuple[Any, tuple[Arra
 
 @dataclass(frozen=True)
 class Scheme:
-    """A federated algorithm, and all that other parts of the package must know about it.
+    """A federated algorithm, and what other modules need to know of it.
 
     Attributes:
-        steps: `(task, carry, first_step) -> (carry, (train loss, drift))`, which takes `tau_a` steps, the first of
-            which has the number `first_step`; `carry` is the global model and the state of an optimiser.
-        optimizer: the optimiser of a task whose state is carried from aggregation to aggregation.
-        aggregates_every_step: devices send a gradient after every step instead of a model after `tau_a` steps.
-        settings: the settings that this scheme reads and that no other part of the simulator reads.
+        steps: `(task, carry, first_step) -> (carry, (train loss, drift))`; takes `tau_a` steps from number
+            `first_step` on. `carry` is the global model and the state of an optimiser.
+        optimizer: from the task, the optimiser whose state is kept between aggregations.
+        aggregates_every_step: devices send a gradient after each step instead of a model after `tau_a` steps.
+        settings: the settings that only this scheme reads.
     """
 
     steps: Callable[[Task, Any, Array], tuple[Any, tuple[Array, Array]]]
@@ -263,7 +263,7 @@ class Scheme:
     settings: frozenset[str] = frozenset()
 
 
-# By the names in `settings.SchemeName`.
+# The keys are those of `settings.SchemeName`.
 SCHEMES: dict[str, Scheme] = {
     "fedavg": Scheme(_fedavg),
     "fedprox": Scheme(_fedprox, settings=frozenset({"proximal_weight"})),
@@ -272,30 +272,27 @@ SCHEMES: dict[str, Scheme] = {
 
 
 def steps_between_aggregations(config: Config) -> int:
-    """Local steps from one aggregation to the next.
+    """Local steps between two aggregations: `tau_a`, or 1 for FedSGD.
 
     Args:
         config: `scheme` and `aggregation_interval`.
-
-    Returns:
-        Local steps, at least 1.
     """
     return 1 if SCHEMES[config.scheme].aggregates_every_step else config.aggregation_interval
 
 
 def train(key: Array, recipe: Recipe, points: Points, test: Array, holding: Holding, config: Config) -> Learning:
-    """Trains one global model federatedly and records it on held-out points.
+    """Trains one global model by federated learning, and evaluates it on held-out points.
 
-    FedAvg: every device takes `tau_a` optimiser steps from the global model on minibatches of its own points;
-    the server averages the local models with weights `|D-hat_i|` and broadcasts. FedProx pulls the local steps
-    towards the global model. FedSGD averages gradients at every step instead of models.
+    FedAvg: each device takes `tau_a` optimiser steps from the global model on minibatches of its points; the server
+    averages the local models with weights `|D-hat_i|` and broadcasts the result. FedProx adds a proximal term to
+    the local loss. FedSGD averages gradients at every step instead of models.
 
     Args:
         key: key of the run.
-        recipe: the model, from equal first parameters for every device and policy, and the optimisers.
+        recipe: the model and the optimisers; all policies of a run start from the same parameters.
         points: all points.
         test: [n] int32, numbers of the held-out points.
-        holding: who holds which points.
+        holding: the points of each device.
         config: `scheme`, `num_steps` T, `aggregation_interval` tau_a, `evaluate_every`, `batch_size`, the step
             sizes, `proximal_weight` mu and the stragglers.
 
@@ -303,8 +300,8 @@ def train(key: Array, recipe: Recipe, points: Points, test: Array, holding: Hold
         The learning curves.
 
     Raises:
-        ValueError: FedSGD is given a server optimiser; it steps with the client's, at the server. Or a step size
-            is missing.
+        ValueError: FedSGD is given a server optimiser (its server steps with the client's), or a step size is
+            missing.
     """
     for name in ("learning_rate", "server_learning_rate"):
         if getattr(config, name) is None and (name == "learning_rate" or recipe.server is not None):
@@ -312,7 +309,7 @@ def train(key: Array, recipe: Recipe, points: Points, test: Array, holding: Hold
     scheme = SCHEMES[config.scheme]
     if scheme.aggregates_every_step and recipe.server is not None:
         raise ValueError(
-            f"scheme={config.scheme} steps with recipe.client at the server; recipe.server must be none"
+            f"recipe.server must be None with scheme={config.scheme}, whose server steps with recipe.client"
         )
     task = Task(key, recipe, points, holding, config)
 
@@ -321,7 +318,7 @@ def train(key: Array, recipe: Recipe, points: Points, test: Array, holding: Hold
         return carry, (jnp.mean(train_loss), jnp.mean(drift))
 
     def recorded(carry, first_steps):
-        # Nothing is trained before the first evaluation, which so shares its compiled code with all others.
+        # No training before the first evaluation; the branch lets it share its compiled code with the others.
         unknown = (jnp.float32(jnp.nan), jnp.float32(jnp.nan))
         carry, losses = jax.lax.cond(
             first_steps[0] < 0, lambda *args: (carry, unknown), stretch, carry, first_steps

@@ -1,4 +1,4 @@
-"""What a policy is told: its own numbers, what it also hears, or everything."""
+"""Information levels: a policy sees only its device's quantities, also what the device hears, or everything."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import jax.numpy as jnp
 from d2djax.episode import Outcome, Prepared
 from d2djax.messages import Exchange
 
-# Ours: the paper's policy needs nothing but its own reward. Rules that are told more may do better, so a comparison
-# has to say how much they were told. Each level includes the level before it.
+# Ours: the paper's policy needs only its own reward. Policies that see more may do better, so a comparison must
+# state their information levels. Each level includes the previous one.
 LEVELS = ("own", "heard", "all")
 
-# Which level has which entry; what is not listed for a level is not handed over.
+# The entries that each level adds; a policy does not get any others.
 KNOWN = {
     "own": ("device", "outage", "counts", "thresholds", "cluster"),
     "heard": ("offers",),
@@ -29,12 +29,12 @@ FEEDBACK = {
 
 @jax.tree_util.register_pytree_node_class
 class Told:
-    """Entries that a level of information allows, as attributes; the others are absent.
+    """What a policy gets at its information level, as attributes; reading any other entry raises AttributeError.
 
     Attributes:
         level: `own`, `heard` or `all`.
-        entries: arrays, or trees of them, by name.
-        sizes: whole numbers that are known when a program is compiled, by name.
+        entries: arrays, or pytrees of them, by name.
+        sizes: static integers, by name.
     """
 
     def __init__(self, level: str, entries: dict[str, Any], sizes: dict[str, int] | None = None) -> None:
@@ -47,22 +47,22 @@ class Told:
             if name in found:
                 return found[name]
         levels = [level for table in (KNOWN, FEEDBACK) for level, names in table.items() if name in names]
-        has = f"level {levels[0]!r} has it" if levels else f"it has {', '.join((*self.entries, *self.sizes))}"
-        raise AttributeError(f"{name!r} is not told to a policy with information={self.level!r}; {has}")
+        has = f"level {levels[0]!r} has it" if levels else f"it sees {', '.join((*self.entries, *self.sizes))}"
+        raise AttributeError(f"{name!r} is not visible to a policy with information={self.level!r}; {has}")
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """As JAX takes it apart: the arrays, and what is fixed when a program is compiled."""
+        """Flattens to the arrays and the static rest, for JAX."""
         return tuple(self.entries.values()), (self.level, tuple(self.entries), tuple(self.sizes.items()))
 
     @classmethod
     def tree_unflatten(cls, fixed: tuple[Any, ...], arrays: tuple[Any, ...]) -> Told:
-        """As JAX puts it together again."""
+        """Rebuilds from the static part and the arrays, for JAX."""
         level, names, sizes = fixed
         return cls(level, dict(zip(names, arrays, strict=True)), dict(sizes))
 
 
 def allowed(table: dict[str, tuple[str, ...]], level: str) -> list[str]:
-    """Names of the entries of `KNOWN` or `FEEDBACK` that a level has, those of the levels before it first."""
+    """Names of all entries of `KNOWN` or `FEEDBACK` at a level, those of lower levels first."""
     return [name for one in LEVELS[: LEVELS.index(level) + 1] for name in table[one]]
 
 
@@ -70,14 +70,14 @@ def known_of(prepared: Prepared, level: str) -> Told:
     """What the devices know before the first episode.
 
     Args:
-        prepared: the network.
+        prepared: the network, from `prepare`.
         level: `own`, `heard` or `all`.
 
     Returns:
         For `own`: `device` [N] int32, its number; `outage` [N, S, N] float32, its row of P_D in every state;
         `counts` and `thresholds` [N, L]; `cluster` [N] int32; and the sizes `num_devices`, `num_states`,
-        `num_classes`. For `heard` also `offers` [N, N, L] float32: V, what each device (row) hears that each other
-        one offers it. For `all` also `network`.
+        `num_classes`. For `heard` also `offers` [N, N, L] float32: V, what each other device (column) offers to the
+        device (row). For `all` also `network`.
     """
     network = prepared.network
     num_states, num_devices, _ = network.outage.shape
@@ -95,17 +95,17 @@ def known_of(prepared: Prepared, level: str) -> Told:
 
 
 def feedback_of(moved: Exchange, outcome: Outcome, level: str) -> Told:
-    """What the devices are told after an episode.
+    """The feedback that the devices receive after an episode.
 
     Args:
         moved: the exchange of the episode.
-        outcome: what came of it.
+        outcome: the outcome of the episode.
         level: `own`, `heard` or `all`.
 
     Returns:
         For `own`: `reward` [N] float32, each device's total reward R. For `heard` also `available` V, `requested`
-        Q, `transmitted` U and `received`, each [N, L] float32, of each device's own link. For `all` also
-        `exchange` and `outcome` as a whole.
+        Q, `transmitted` U and `received`, each [N, L] float32, of each device's link. For `all` also
+        `exchange` and `outcome`.
     """
     entries: dict[str, Any] = {
         "reward": outcome.rewards.total,

@@ -1,4 +1,4 @@
-"""Message passing over the chosen links (Section III-B, Algorithm 1): what is offered, asked, sent, received."""
+"""Message passing over the chosen links (Section III-B, Algorithm 1): offers, requests and transfers."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from d2djax.checks import check_links, check_shape, check_values, is_not_negativ
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Exchange:
-    """One exchange of data, row i for receiver i; points, real numbers.
+    """One exchange of data; row i is receiver i. All fields are [N, L] float32, expected numbers of points.
 
     Attributes:
-        available: `V`, [N, L], what the transmitter of i offers to i, eq. 8.
-        requested: `Q`, [N, L], what i asks for, eq. 9.
-        transmitted: `U`, [N, L], what the transmitter sends to i, eq. 10.
-        received: `D-tilde`, [N, L], what i expects to receive.
-        counts: `D-hat`, [N, L], what i holds afterwards, eq. 11.
+        available: `V`, what the transmitter of i offers to i, eq. 8.
+        requested: `Q`, what i requests, eq. 9.
+        transmitted: `U`, what the transmitter sends to i, eq. 10.
+        received: `D-tilde`, what i receives in expectation.
+        counts: `D-hat`, what i holds after the exchange, eq. 11.
     """
 
     available: Array
@@ -34,12 +34,12 @@ class Exchange:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Offers:
-    """What every device would ask of every other, whichever links are chosen: the same in all episodes.
+    """Offers and requests of all pairs of devices, which do not depend on the links or the episode.
 
     Attributes:
-        surplus: `max(D - c, 0)`, [N, L] float32, what each device can spare of each class.
+        surplus: `max(D - c, 0)`, [N, L] float32, points that each device can spare of each class.
         available: `V`, [N, N, L] float32, row = receiver, column = transmitter.
-        requested: `Q`, [N, N, L] float32; zeros on the diagonal, a self link moves nothing.
+        requested: `Q`, [N, N, L] float32, likewise; zeros on the diagonal, since a self link moves nothing.
     """
 
     surplus: Array
@@ -60,7 +60,7 @@ def offers(counts: Array, thresholds: Array, trust: Array) -> Offers:
     """
     counts, thresholds = jnp.asarray(counts, jnp.float32), jnp.asarray(thresholds, jnp.float32)
     trusted = jnp.swapaxes(jnp.asarray(trust), 0, 1) & ~jnp.eye(counts.shape[0], dtype=bool)[:, :, None]
-    # Deviation: eq. 8 lacks the clamp; a transmitter short of a class would offer less than nothing of it.
+    # Deviation: eq. 8 lacks the clamp; a transmitter below its threshold would offer a negative number.
     surplus = jnp.maximum(counts - thresholds, 0.0)
     available = jnp.where(trusted, surplus[None], 0.0)
     requested = jnp.maximum(jnp.minimum(available, (thresholds - counts)[:, None]), 0.0)
@@ -70,12 +70,12 @@ def offers(counts: Array, thresholds: Array, trust: Array) -> Offers:
 def deliver(counts: Array, offered: Offers, links: Array, outage: Array) -> Exchange:
     """Moves data over the chosen links, eq. 10 and 11, with `j = links[i]`.
 
-    A transmitter whose requests of a class exceed its surplus shares it in proportion to them; `(1 - P_D)` of
-    what is sent arrives, the rest stays with the transmitter, so no point is lost or copied.
+    If the requests of a class exceed the transmitter's surplus, it shares the surplus in proportion to them. A
+    share `1 - P_D` of what is sent arrives; the rest stays with the transmitter, so no point is lost or copied.
 
     Args:
         counts: `D`, [N, L] int or float.
-        offered: what every pair would offer and request.
+        offered: the offers and requests of all pairs, from `offers`.
         links: [N] int32, `links[i] = j`: i receives from j.
         outage: `P_D(i, links[i])`, [N] float.
 
@@ -85,7 +85,7 @@ def deliver(counts: Array, offered: Offers, links: Array, outage: Array) -> Exch
     counts, receiver = jnp.asarray(counts, jnp.float32), jnp.arange(links.shape[0])
     requested = offered.requested[receiver, links]
     demand = jnp.zeros_like(counts).at[links].add(requested)
-    # Deviation: eq. 10 compares a symbol R that is defined nowhere; the requests Q are meant.
+    # Deviation: eq. 10 uses an undefined symbol R; the requests Q must be meant.
     share = jnp.where(demand > offered.surplus, offered.surplus / jnp.where(demand > 0, demand, 1.0), 1.0)
     transmitted = requested * share[links]
     received = (1.0 - outage)[:, None] * transmitted
@@ -101,14 +101,14 @@ def exchange(counts: Array, thresholds: Array, trust: Array, links: Array, outag
         counts: `D`, [N, L] int or float.
         thresholds: `c`, [N, L] float.
         trust: `T`, [N, N, L] bool, owner first.
-        links: [N] int32, `links[i] = j`: i receives from j; a self link moves nothing.
+        links: [N] int32, `links[i] = j`: i receives from j; a self link moves no points.
         outage: `P_D`, [N, N] float of one state, receiver first.
 
     Returns:
         The exchange, fields [N, L] float32.
 
     Raises:
-        ValueError: shapes do not agree, or outside `jit` a value is none of its kind.
+        ValueError: shapes do not agree, or outside `jit` a value is out of range.
     """
     counts, thresholds, trust = jnp.asarray(counts), jnp.asarray(thresholds), jnp.asarray(trust)
     links, outage = jnp.asarray(links), jnp.asarray(outage)

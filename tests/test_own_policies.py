@@ -103,7 +103,7 @@ def test_level_of_information_decides_what_is_there(network, tiny_config):
     told = feedback_of(*exchange_and_reward(prepared, 0, jnp.array([1, 0, 0, 2, 3, 3]), tiny_config), "own")
     assert told.reward.shape == (6,)
     with pytest.raises(
-        AttributeError, match="'received' is not told to a policy with information='own'; level 'heard'"
+        AttributeError, match="'received' is not visible to a policy with information='own'; level 'heard'"
     ):
         _ = told.received
     known = known_of(prepared, "heard")

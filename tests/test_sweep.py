@@ -324,7 +324,7 @@ def test_results_of_another_sweep_are_refused(
 def test_a_folder_of_something_else_is_refused(sweep, tmp_path, computed):
     (tmp_path / "results.zarr").mkdir()
     (tmp_path / "results.zarr" / "mine.partial").write_text("mine")
-    with pytest.raises(ValueError, match="something here that is not a sweep"):
+    with pytest.raises(ValueError, match="this is not a sweep"):
         sweep(tmp_path)
     assert (tmp_path / "results.zarr" / "mine.partial").read_text() == "mine"
     assert not computed["network_of"]
