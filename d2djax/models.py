@@ -1,4 +1,4 @@
-"""Models that the devices train (Section IV-A), in Flax, without batch normalisation."""
+"""Flax models that the devices train (Section IV-A), without batch normalisation."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from d2djax.rng import draw_rounded_up, run_key
 
 Parameters = Any
 
-# Arguments by which a model is told to train, as Flax and its examples call them, and what they are then.
+# Flax's names of the argument that selects training mode, and its value in training.
 SWITCHES = {"train": True, "training": True, "deterministic": False}
-# More weights than a layer of the default model has: all its layers are drawn alike.
+# Above the weights of any layer of the default model, so that all its layers share one drawing program.
 LEAST_DRAWN = 2**15
 
 
 def _lecun_normal(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
-    """First weights of a layer, [..., inputs, outputs]: those of `nn.initializers.lecun_normal`; see `drawn`."""
+    """Initial weights [..., inputs, outputs], as `nn.initializers.lecun_normal`; see `draw_rounded_up`."""
     draw = lambda key, shape: jax.random.truncated_normal(key, -2.0, 2.0, shape, dtype)  # noqa: E731
-    # A normal number that is cut off at two deviations has a standard deviation of .8796.
+    # A standard normal truncated at two deviations has a standard deviation of 0.8796.
     scale = np.sqrt(np.float32(1.0 / math.prod(shape[:-1]))) / np.float32(0.87962566103423978)
     return draw_rounded_up(key, draw, shape, LEAST_DRAWN) * scale
 
 
 class MLP(nn.Module):
-    """A fully connected model: one hidden layer of 200 units; 784-200-10 on Fashion-MNIST.
+    """A fully connected model with one hidden layer of 200 units: 784-200-10 on Fashion-MNIST.
 
     Attributes:
         num_classes: `L`, outputs.
@@ -54,15 +54,15 @@ class MLP(nn.Module):
 
 
 class Conv(nn.Module):
-    """A convolution with the parameters of `nn.Conv` and its values, but the batch is the last axis.
+    """A convolution with the parameters and results of `nn.Conv`, but with the batch as the last axis.
 
     Attributes:
         features: output channels.
         window: taps along each spatial axis.
-        strides: steps between outputs along each spatial axis; none: 1.
-        padding: zeros before and after each spatial axis; none: no zeros.
-        pool: applied before the bias, which is then added to fewer points; none: no pool. Both orders must give
-            the same, as they do for a maximum.
+        strides: steps between outputs along each spatial axis; None: 1.
+        padding: zeros before and after each spatial axis; None: no zeros.
+        pool: pooling, applied before the bias, which is faster; it must commute with adding a constant, as a
+            maximum does. None: no pooling.
     """
 
     features: int
@@ -85,7 +85,7 @@ class Conv(nn.Module):
 
 
 def _head(x: Array, num_hidden: int, num_classes: int) -> Array:
-    """Two dense layers on flattened features; call inside a compact module."""
+    """Two dense layers on flattened features [B, ...]; to be called inside a compact module."""
     hidden = nn.relu(nn.Dense(num_hidden, kernel_init=_lecun_normal)(x.reshape(x.shape[0], -1)))
     return nn.Dense(num_classes, kernel_init=_lecun_normal)(hidden)
 
@@ -104,7 +104,7 @@ class ImageCNN(nn.Module):
         """Logits [B, L] of images [B, H, W, C], H and W multiples of 4."""
         x = jnp.swapaxes(x, 0, -1)
         for features in (32, 64):
-            # ReLU after the pool: the same, at a quarter of the points.
+            # ReLU after pooling gives the same result at a quarter of the cost.
             x = nn.relu(Conv(features, (3, 3), padding=(1, 1), pool=max_pool)(x))
         return _head(jnp.swapaxes(x, 0, -1), 128, self.num_classes)
 
@@ -128,7 +128,7 @@ class RadioCNN(nn.Module):
 
 
 class VTCNN2(nn.Module):
-    """The model that was published with RML2016.10a, 2,830,427 parameters for 11 classes.
+    """The model published with RML2016.10a; 2,830,427 parameters for 11 classes.
 
     Attributes:
         num_classes: `L`, outputs.
@@ -139,7 +139,7 @@ class VTCNN2(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         """Logits [B, L] of windows [B, 2, 128]."""
-        # Deviation: no dropout, which changes no shape, so that results stay those of before there was any.
+        # Deviation: without the published dropout.
         x = nn.relu(Conv(256, (1, 3), padding=(0, 2))(jnp.moveaxis(x, 0, -1)[None]))
         x = nn.relu(Conv(80, (2, 3), padding=(0, 2))(x))
         return _head(jnp.swapaxes(x, 0, -1), 256, self.num_classes)
@@ -154,7 +154,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 
 
 def make_model(config: Config) -> nn.Module:
-    """The model that a validated config names.
+    """Makes the model that a validated config names.
 
     Args:
         config: `model` and `num_classes`.
@@ -171,56 +171,49 @@ def _arguments(model: nn.Module) -> dict[str, inspect.Parameter]:
 
 
 def is_switched(model: nn.Module) -> bool:
-    """Whether a model is told to train or to be evaluated: its `__call__` takes one of `SWITCHES`.
-
-    Args:
-        model: a Flax module.
-
-    Returns:
-        True or false.
-    """
+    """Whether a Flax module has a training mode: its `__call__` takes one of `SWITCHES`."""
     return not SWITCHES.keys().isdisjoint(_arguments(model))
 
 
 def _mode(model: nn.Module, trains: bool) -> dict[str, Any]:
-    """The argument that tells a model to train, or not to; empty for one that has none."""
+    """The argument that selects training or evaluation; empty for a model without modes."""
     return {name: SWITCHES[name] == trains for name in _arguments(model) if name in SWITCHES}
 
 
 def first_parameters(model: nn.Module, key: Array, x: Array) -> Parameters:
-    """First parameters of a model for inputs [B, ...]; nothing but they is drawn.
+    """Initial parameters of a model, in evaluation mode.
 
     Args:
         model: a Flax module.
-        key: of the draw.
-        x: [B, ...] float32; shape and type count, values do not.
+        key: key of the draw.
+        x: [B, ...] float32, of which only the shape and the type matter.
 
     Returns:
-        The parameters, as a tree of arrays.
+        The parameters, a pytree of arrays.
     """
     return model.init(key, x, **_mode(model, trains=False))
 
 
 def logits_of(model: nn.Module, parameters: Parameters, x: Array, key: Array | None = None) -> Array:
-    """Logits [B, L] of a batch.
+    """Logits of a batch.
 
     Args:
         model: the model.
         parameters: its parameters.
         x: [B, ...] float32.
-        key: of what a model that `is_switched` draws in training, such as dropout; none: evaluation.
+        key: key of the draws, such as dropout, of a model that `is_switched`, in training; None: evaluation.
 
     Returns:
         [B, L] float.
     """
     if key is None:
         return jnp.asarray(model.apply(parameters, x, **_mode(model, trains=False)))
-    # Whatever name a model draws under, Flax takes this key where the name has none of its own.
+    # Flax uses this key for every name under which a model draws.
     return jnp.asarray(model.apply(parameters, x, rngs={"params": key}, **_mode(model, trains=True)))
 
 
 def _check_arguments(model: nn.Module) -> None:
-    """Checks that a model can be called with its inputs and a switch alone."""
+    """Checks that a model can be called with just its inputs and one of `SWITCHES`."""
     name, arguments = type(model).__name__, _arguments(model)
     switches = [one for one in arguments if one in SWITCHES]
     if len(switches) > 1:
@@ -236,33 +229,33 @@ def _check_arguments(model: nn.Module) -> None:
 
 
 class _UnfitError(ValueError):
-    """What a model is or does that training here cannot serve."""
+    """A property of a model that training does not support."""
 
 
 def _refuse_idle_dropout(next_call: Callable, args: tuple, options: dict[str, Any], context: Any) -> Any:
-    """Called by Flax for every layer of a model that trains: a dropout that does nothing there is a mistake."""
+    """Flax calls this for each layer of a model in training; raises an error for a dropout that is switched off."""
     layer = context.module
     rate = getattr(layer, "dropout_rate", getattr(layer, "rate", 0.0))
     given = args[1] if isinstance(layer, nn.Dropout) and len(args) > 1 else options.get("deterministic")
     is_off = getattr(layer, "deterministic", None) if given is None else given
     if isinstance(rate, (int, float)) and rate > 0 and is_off is True:
         raise _UnfitError(
-            f"has a {type(layer).__name__} of rate {rate} that training leaves off: pass it the argument of "
+            f"has a {type(layer).__name__} of rate {rate} that is off in training: pass it the argument of "
             f"__call__ ({', '.join(SWITCHES)})"
         )
     return next_call(*args, **options)
 
 
 def check_model(model: nn.Module, shape: tuple[int, ...], num_classes: int) -> None:
-    """Checks that a model takes points of a shape and gives one logit per class; compiles nothing.
+    """Checks that a model takes points of a shape and returns one logit per class; compiles nothing.
 
     Args:
         model: a Flax module.
-        shape: of a point, such as (28, 28, 1).
+        shape: shape of a point, such as (28, 28, 1).
         num_classes: L.
 
     Raises:
-        ValueError: it does not, or it has a state besides its parameters (batch normalisation has), or it draws
+        ValueError: it does not, or it has other variables than parameters (as batch normalisation has), draws
             random numbers in evaluation, or has a dropout that is off in training.
     """
     name = type(model).__name__
@@ -272,7 +265,7 @@ def check_model(model: nn.Module, shape: tuple[int, ...], num_classes: int) -> N
     try:
         variables = jax.eval_shape(partial(first_parameters, model), key, x)
         if set(variables) != {"params"}:
-            raise _UnfitError(f"must have parameters alone; it has {', '.join(sorted(variables))}")
+            raise _UnfitError(f"must have only params; it has {', '.join(sorted(variables))}")
         if is_switched(model):
             logits.append(jax.eval_shape(partial(logits_of, model), variables, x))
         with nn.intercept_methods(_refuse_idle_dropout):
@@ -283,7 +276,7 @@ def check_model(model: nn.Module, shape: tuple[int, ...], num_classes: int) -> N
     except InvalidRngError:
         raise ValueError(
             f"model {name} must draw no random numbers in evaluation; its __call__ must take one of "
-            f"{', '.join(SWITCHES)}, and draw in training alone"
+            f"{', '.join(SWITCHES)}, and draw only in training"
         ) from None
     except Exception as error:
         if isinstance(model, tuple(MODELS.values())):  # type: ignore[arg-type]
@@ -294,19 +287,16 @@ def check_model(model: nn.Module, shape: tuple[int, ...], num_classes: int) -> N
     for one in logits:
         if one.shape != (2, num_classes):
             raise ValueError(
-                f"model {name} must give [2, {num_classes}] logits for 2 points; got {list(one.shape)}"
+                f"model {name} must return [2, {num_classes}] logits for 2 points; got {list(one.shape)}"
             )
 
 
 def count_parameters(model: nn.Module, shape: tuple[int, ...]) -> int:
-    """Numbers that a device sends to the server for one aggregation, of a model for points of a shape.
+    """Number of parameters of a model, which a device uploads at each aggregation.
 
     Args:
         model: a Flax module.
-        shape: of a point, such as (28, 28, 1).
-
-    Returns:
-        A whole number.
+        shape: shape of a point, such as (28, 28, 1).
     """
     x = jax.ShapeDtypeStruct((1, *shape), jnp.float32)
     found = jax.eval_shape(partial(first_parameters, model), run_key(0), x)

@@ -1,4 +1,4 @@
-"""Networks of one's own for runs: given as a whole or in part, one or several, or made by a function."""
+"""Custom networks for runs: whole or in part, one or several, or made by a function."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from d2djax.validation import plain_number
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class GivenNetwork:
-    """A network of which some parts are given; the others are drawn for each run, see `make_network`.
+    """A network with some given parts; each run draws the others, see `make_network`.
 
-    Any part may have one more axis in front, of G networks: a run with seed g takes number g mod G.
+    Any part may have a leading axis of G networks: the run with seed g uses network g mod G.
 
     Attributes:
         gain: [S, N, N] float, or [N, N] for one state, power gain of each channel, row = receiver.
         position: [N, 2] float, metres.
-        trust: [N, N, L] bool.
+        trust: [N, N, L] bool; `trust[i, j, l]`: device i may send class l to device j.
         counts: [N, L] int, points of each class.
-        file: that it was read from; none for one that was made in Python.
+        file: the file that it was read from; None if it was made in Python.
     """
 
     gain: Any = None
@@ -53,7 +53,7 @@ class GivenNetwork:
     file: str | None = field(default=None, metadata={"static": True})
 
     def __call__(self, key: Array, config: Config) -> Network:
-        """The network of one run."""
+        """Makes the network of one run; see `make_network`."""
         return make_network(key, config, **parts_of(self))
 
 
@@ -64,17 +64,17 @@ _KINDS |= {"budget": np.float32, "trust": bool, "counts": np.int32, "thresholds"
 
 
 def is_made(network: Own) -> bool:
-    """Whether a network of one's own is made by a function."""
+    """Whether a custom network is made by a function."""
     return network is not None and not isinstance(network, (Network, GivenNetwork))
 
 
 def parts_of(network: GivenNetwork) -> dict[str, Any]:
-    """The parts of a network that can be given, by name; none for those that are not."""
+    """The parts of a network, by name (keys of `PARTS`); None for those that are not given."""
     return {name: getattr(network, name) for name in PARTS}
 
 
 def arrays_of(network: Own) -> dict[str, np.ndarray]:
-    """The arrays that a network of one's own consists of, by name, but for traced ones; none for a function."""
+    """The arrays of a custom network, by name, without traced ones; empty for a function."""
     found: Mapping[str, Any] = {}
     if isinstance(network, Network):
         found = {name: getattr(network, name) for name in _KINDS}
@@ -84,10 +84,10 @@ def arrays_of(network: Own) -> dict[str, np.ndarray]:
 
 
 def num_given(network: Own) -> int | None:
-    """Number of networks, G; none where there is no axis of networks.
+    """The number of given networks, G; None without a leading axis of networks.
 
     Raises:
-        ValueError: parts have different numbers of networks.
+        ValueError: the parts have different numbers of networks.
     """
     if isinstance(network, Network):
         shape = np.shape(network.outage)
@@ -96,7 +96,7 @@ def num_given(network: Own) -> int | None:
         name: part.shape[0] for name, part in arrays_of(network).items() if part.ndim == len(PARTS[name]) + 1
     }
     if len(set(numbers.values())) > 1:
-        raise ValueError(f"parts of a network must be of as many networks; got {_listed(numbers)}")
+        raise ValueError(f"parts of a network must have the same number of networks; got {_listed(numbers)}")
     return next(iter(numbers.values()), None)
 
 
@@ -108,10 +108,10 @@ def _listed(numbers: Mapping[str, int]) -> str:
 
 
 def check_own(network: Own) -> None:
-    """Checks a network of one's own as far as it can be without a config; computes nothing.
+    """Checks a custom network as far as possible without a config; computes nothing.
 
     Raises:
-        ValueError: it is of no kind that can be used, or an array has a wrong shape or value; one line says which.
+        ValueError: it is of an unsupported type, or an array has a wrong shape or value; one line names the fault.
     """
     try:
         if isinstance(network, Network):
@@ -138,7 +138,7 @@ def _check_whole(network: Network) -> None:
             name = (lacking or ["outage"])[0]
             found = f"got shape {list(shapes[name])}"
             raise ValueError(f"{name} must have the {count} networks of outage along its first axis; {found}")
-        # The values of all of them are checked below, at once.
+        # The values of all networks are checked below, together.
         one = Network(**{name: getattr(network, name)[0] for name in _KINDS})
     check_network(one)
     if count is not None:
@@ -153,7 +153,7 @@ def _check_whole(network: Network) -> None:
 def _kind_of(network: Own, key: Array, config: Config) -> Network:
     made = network(key, config)
     if not isinstance(made, Network):
-        raise TypeError(f"it makes {shown(made)}")
+        raise TypeError(f"it returns {shown(made)}")
     check_network(made)
     for name, kind in _KINDS.items():
         dtype = jnp.asarray(getattr(made, name)).dtype
@@ -163,7 +163,7 @@ def _kind_of(network: Own, key: Array, config: Config) -> Network:
 
 
 def _sizes(network: Own, config: Config) -> dict[str, tuple[int, str]]:
-    """Settings that follow from a network of one's own; a function is traced for its shapes."""
+    """Settings that follow from a custom network; a function is traced for its shapes; see `sizes_of`."""
     if isinstance(network, GivenNetwork):
         return sizes_of(parts_of(network))
     if isinstance(network, Network):
@@ -172,7 +172,7 @@ def _sizes(network: Own, config: Config) -> dict[str, tuple[int, str]]:
         try:
             found = jax.eval_shape(partial(_kind_of, network), run_key(0), config)
         except Exception as error:
-            what = "recipe.network must make a Network from a key and a config that are traced"
+            what = "recipe.network must return a Network for a traced key and config"
             raise ValueError(f"{what}: {cut(str(error), 120)}") from error
     states, devices = np.shape(found.outage)[-3:-1]
     sizes = {"num_states": states, "num_devices": devices, "num_classes": np.shape(found.counts)[-1]}
@@ -180,10 +180,10 @@ def _sizes(network: Own, config: Config) -> dict[str, tuple[int, str]]:
 
 
 def fixed_by(network: Own, config: Config) -> frozenset[str]:
-    """Settings that change nothing where a network of one's own is used, so that they cannot be on an axis."""
+    """Names of the settings that have no effect with a custom network, so that they cannot be axes."""
     of_channels = {"channel_model"} | model_settings()
     if isinstance(network, Network):
-        # Of those that energies go by, too, half of what they do would be missing.
+        # Includes settings that energies depend on, since only part of their effect would show.
         made = set(numbers_of(Config())) - GRAPH_NUMBERS - TRAINING_NUMBERS
         return frozenset(made | _OF_PLACES | of_channels | _OF_TRUST | _OF_COUNTS | {"num_devices", "num_states"})
     if not isinstance(network, GivenNetwork):
@@ -191,7 +191,7 @@ def fixed_by(network: Own, config: Config) -> frozenset[str]:
     given, found = arrays_of(network), {"num_devices"}
     found |= {"num_states"} | of_channels if "gain" in given else set()
     found |= _OF_PLACES if "position" in given else set()
-    # Devices that move turn round at the borders of the field, wherever they began.
+    # `field_size` still matters to moving devices, which are reflected at the borders.
     found |= {"field_size"} if "position" in given and not model_of(config).moves else set()
     found |= _OF_TRUST if "trust" in given else set()
     return frozenset(found | (_OF_COUNTS if "counts" in given else set()))
@@ -203,13 +203,13 @@ _OF_COUNTS = {"partition", "classes_per_device", "concentration", "shards_per_de
 
 
 def unread(network: Own, config: Config) -> frozenset[str]:
-    """Settings that nothing reads where a network of one's own is used."""
+    """Names of the settings that nothing reads with a custom network."""
     return fixed_by(network, config) - _TOLD - _OF_ENERGIES
 
 
-# Sizes and kinds that are told wherever they come from.
+# Sizes and kinds that are reported whether set or derived.
 _TOLD = {"num_devices", "num_states", "partition", "points_per_device", "channel_model"}
-# Energies and scores go by these, and the first value of a link by the budget.
+# Energies and scores depend on these, and the initial value of a link on the budget.
 _OF_ENERGIES = {"rate", "noise_power", "reference_gain", "path_loss_exponent", "max_outage"}
 _OF_ENERGIES |= {"cluster_budget"}
 
@@ -217,17 +217,20 @@ _OF_ENERGIES |= {"cluster_budget"}
 def fit(
     config: Config, network: Own, axes: Collection[str] = (), name: str | None = None, is_owned: bool = False
 ) -> Config:
-    """The config of runs on a network of one's own: settings that are at their defaults follow from it.
+    """Sets the settings of a config that follow from a custom network, if they are at their defaults.
 
     Args:
         config: not validated.
-        network: of the recipe, checked.
-        axes: settings that each point has of its own.
-        name: of the data set; none: the one that the config names.
-        is_owned: its points have owners, from which the counts and what follows from them come.
+        network: of the recipe; checked by `check_own`, or None.
+        axes: names of the settings that are axes.
+        name: of the data set; None: the one that the config names.
+        is_owned: whether points have owners, which then determine the counts.
+
+    Returns:
+        The config.
 
     Raises:
-        ValueError: a setting does not agree with the network, or is an axis that would change nothing.
+        ValueError: a setting contradicts the network, or is an axis that has no effect.
     """
     for one in ("field_size", "cluster_budget"):
         if not is_traced(getattr(config, one)):
@@ -237,7 +240,7 @@ def fit(
         kind = "an array" if isinstance(network, Network) else "given"
         raise ValueError(
             f"{on_axis[0]} cannot be an axis: recipe.network is {kind} and does not change with it; "
-            "a function (key, config) -> Network may"
+            "use a function (key, config) -> Network"
         )
     arrays = arrays_of(network)
     if isinstance(network, Network) or "gain" in arrays:
@@ -250,7 +253,7 @@ def fit(
     counts = _counts(network)
     if counts is not None and not is_owned:
         if config.partition not in ("own", Config.partition):
-            raise ValueError(f"partition must be left out, as counts are given; got {config.partition}")
+            raise ValueError(f"partition must be left out if counts are given; got {config.partition}")
         total = int(counts.sum((-2, -1)).max())
         mean = -(-total // config.num_devices)
         config = replace(config, partition="own")
@@ -261,10 +264,14 @@ def fit(
 
 
 def check_given(network: Own, owned: np.ndarray) -> None:
-    """Checks that the counts that are given are those of the owners of points, [N, L].
+    """Checks that the given counts, if any, equal those of the owners of the points.
+
+    Args:
+        network: a custom network, or None.
+        owned: [N, L] int, training points of each class of each owner.
 
     Raises:
-        ValueError: they are not.
+        ValueError: they differ.
     """
     try:
         check_dealt_to(_counts(network), Config(), owned=owned)
@@ -273,22 +280,22 @@ def check_given(network: Own, owned: np.ndarray) -> None:
 
 
 def check_sizes(config: Config, network: Own) -> None:
-    """Checks that a function of one's own makes networks as large as a validated config says.
+    """Checks that a function makes networks of the sizes in a validated config; skips given networks.
 
     Raises:
-        ValueError: it does not.
+        ValueError: a size differs.
     """
     if arrays_of(network):
         return
     for name, (size, _) in _sizes(network, config).items():
         if getattr(config, name) != size:
             raise ValueError(
-                f"{name} must be {size}, as in the networks that recipe.network makes; got {getattr(config, name)}"
+                f"{name} must be {size}, as in the networks of recipe.network; got {getattr(config, name)}"
             )
 
 
 def _with_budget(config: Config, budget: np.ndarray, cluster: np.ndarray) -> Config:
-    """The config with the largest budget, which bounds the reward and so the first value of an untried link."""
+    """The config with the largest budget, which bounds the reward and so the initial value of a link."""
     used = np.arange(budget.shape[-1]) <= cluster.max(-1, keepdims=True)
     largest = float(budget[used].max())
     if config.cluster_budget == Config.cluster_budget:
@@ -305,11 +312,14 @@ def _with_budget(config: Config, budget: np.ndarray, cluster: np.ndarray) -> Con
 
 
 def of_seeds(network: Own, seeds: np.ndarray) -> Any:
-    """The arrays of a network of one's own for some runs, fields [U, ...]; none for a function.
+    """The networks, or given parts, of some runs.
 
     Args:
-        network: of a recipe.
+        network: a custom network, or None.
         seeds: [U] int32.
+
+    Returns:
+        A `Network` or `GivenNetwork` with fields [U, ...]; None for a function or no network.
     """
     if not isinstance(network, (Network, GivenNetwork)):
         return None
@@ -333,9 +343,16 @@ _PART_KINDS = {"gain": np.float32, "position": np.float32, "trust": bool, "count
 def network_of_run(
     rule: Callable[[Array, Config], Network] | None, key: Array, config: Config, counts: Array | None = None
 ) -> Network:
-    """The network of one run, traced: drawn, of parts that are given, or made by a function of one's own.
+    """The network of one run; traced.
 
-    `counts` are those of the owners of points, if they have any, which a function gives itself.
+    Args:
+        rule: a `GivenNetwork` without axis of networks, a custom function, or None: draw all parts.
+        key: key of the run.
+        config: a validated config.
+        counts: [N, L] int32, points of the owners, if points have owners; a function must return these itself.
+
+    Returns:
+        The network, its fields in their types.
     """
     if rule is None:
         return make_network(key, config, counts=counts)
@@ -346,10 +363,10 @@ def network_of_run(
 
 
 def only(network: Own) -> Callable[[Array, Config], Network] | None:
-    """A network of one's own as a function that makes it, for one run; none if there is none.
+    """A custom network as a function `(key, config) -> Network` for one run; None if there is none.
 
     Raises:
-        ValueError: these are several networks.
+        ValueError: several networks are given.
     """
     if network is not None and num_given(network) is not None:
         raise ValueError("recipe.network must be one network for one run; run, sweep and search take several")
@@ -363,17 +380,17 @@ def check_made(
     supply: np.ndarray | None = None,
     counts: np.ndarray | None = None,
 ) -> None:
-    """Checks the values of networks that a function of one's own has made, before anything is done with them.
+    """Checks the values of networks that a custom function made, before they are used.
 
     Args:
         networks: fields [U, ...].
         seeds: [U] int32.
         config: a validated config.
-        supply: [L] int, training points of each class; none if no points are needed.
-        counts: [N, L] int, those of the owners of points, if they have any.
+        supply: [L] int, available training points of each class; None if no points are needed.
+        counts: [N, L] int, training points of the owners, if points have owners.
 
     Raises:
-        ValueError: one line that says which seed has which fault.
+        ValueError: a network has a fault; one line names the seed and the fault.
     """
     for seed, *arrays in zip(seeds.tolist(), *(getattr(networks, name) for name in _KINDS), strict=True):
         network = Network(**dict(zip(_KINDS, arrays, strict=True)))
@@ -381,16 +398,22 @@ def check_made(
             check_network(network)
             check_dealt_to(network.counts, config, supply, counts)
         except ValueError as error:
-            raise ValueError(f"recipe.network makes, for seed {seed}: {error}") from None
+            raise ValueError(f"recipe.network for seed {seed}: {error}") from None
 
 
 def check_dealt_to(
     counts: Any, config: Config, supply: np.ndarray | None = None, owned: np.ndarray | None = None
 ) -> None:
-    """Checks that counts [..., N, L] are those of owners, or as many as lists have places for, and in the data.
+    """Checks counts against the owners' counts, or against the config and the available points.
+
+    Args:
+        counts: [..., N, L] int.
+        config: `num_devices` N and `points_per_device` P; the counts must sum to `N P`.
+        supply: [L] int, available training points of each class; None: not checked.
+        owned: [N, L] int, training points of the owners, which the counts must equal.
 
     Raises:
-        ValueError: they are not.
+        ValueError: the counts break one of these rules.
     """
     if owned is not None:
         what = "the training points of the owners, whose counts may be left out"
@@ -402,21 +425,21 @@ def check_dealt_to(
 
 
 def check_total(counts: Any, total: int) -> None:
-    """Checks the sum of counts [N, L].
+    """Checks that counts [N, L] sum to `total`.
 
     Raises:
-        ValueError: it is another one.
+        ValueError: they do not.
     """
     found = int(counts.sum(dtype=np.int64))
     if found != total:
-        raise ValueError(f"sum of counts must be {total:,}, num_devices times points_per_device; got {found:,}")
+        raise ValueError(f"sum of counts must be {total:,} (num_devices times points_per_device); got {found:,}")
 
 
 def check_taken(counts: Any, supply: np.ndarray) -> None:
-    """Checks that there are the points that counts [..., N, L] say.
+    """Checks that the data set has the points that counts [..., N, L] require; `supply` [L] int is available.
 
     Raises:
-        ValueError: the data set has fewer of a class.
+        ValueError: too few points of a class are available.
     """
     asked = counts.sum(-2, dtype=np.int64)
     within = lambda values: values <= supply  # noqa: E731
@@ -425,7 +448,7 @@ def check_taken(counts: Any, supply: np.ndarray) -> None:
 
 
 def places_of(network: Own, config: Config) -> int | None:
-    """Places of the lists of points where counts of any sum are given, see `points.assign`; none: `N P` points."""
+    """`N P`, the length of the list of points, if given counts sum to less; otherwise None; see `points.assign`."""
     counts = _counts(network)
     if counts is None or (counts.sum((-2, -1)) == num_points(config)).all():
         return None
@@ -433,12 +456,12 @@ def places_of(network: Own, config: Config) -> int | None:
 
 
 def asked_of(network: Own) -> np.ndarray | None:
-    """Points of each class that all devices together have at most, [L] int; none if no counts are given."""
+    """[L] int, most points of each class that all devices together need; None if no counts are given."""
     counts = _counts(network)
     return None if counts is None else counts.sum(-2).reshape(-1, counts.shape[-1]).max(0)
 
 
 def _counts(network: Own) -> np.ndarray | None:
-    """The counts that are given, if they are, as whole numbers whose sums are exact."""
+    """The given counts, if any, as int64, whose sums are exact."""
     counts = arrays_of(network).get("counts")
     return None if counts is None else counts.astype(np.int64)

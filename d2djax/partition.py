@@ -1,4 +1,4 @@
-"""How many points of each class each device starts with (Section IV-A): the partitions."""
+"""Partitions: how many points of each class each device starts with (Section IV-A)."""
 
 from __future__ import annotations
 
@@ -14,42 +14,35 @@ from d2djax.rng import Stream, at, uniform_numbers
 
 
 def num_points(config: Config) -> int:
-    """Points of all devices together, `N P`, in every partition.
+    """`N P`, the points of all devices together, in every partition.
 
     Args:
         config: `num_devices` N and `points_per_device` P.
-
-    Returns:
-        `N P`.
     """
     return config.num_devices * config.points_per_device
 
 
 def num_decks(config: Config) -> int:
-    """Decks from which all devices are served; no class is dealt more often.
+    """Number of decks in `deal_classes`; no class goes to more devices.
 
     Args:
         config: `num_devices`, `num_classes` and `classes_per_device`.
-
-    Returns:
-        Number of decks, at least 1.
     """
     return -(-config.num_devices // (config.num_classes // config.classes_per_device))
 
 
 def deal_classes(key: Array, config: Config) -> Array:
-    """Deals `classes_per_device` different classes to each device, every class about equally often.
+    """Assigns `classes_per_device` distinct classes to each device, each class about equally often.
 
-    A deck is a shuffle of all L classes; each deck serves `floor(L / k)` devices, whose hands share no
-    class, and what is left of it is not dealt. So a class goes at most once per deck: over the network the
-    numbers of devices that hold it differ a little, as they do in the field.
+    A deck is a shuffle of all L classes; each deck serves `floor(L / k)` devices with disjoint hands, and the rest
+    of it is discarded. A class thus occurs at most once per deck, so the numbers of devices per class differ a bit.
 
     Args:
         key: key of the run.
         config: `num_devices` N, `num_classes` L, `classes_per_device` k.
 
     Returns:
-        [N, k] int32, the classes of each device in the order in which they were dealt.
+        [N, k] int32, the classes of each device in the order of the deck.
     """
     hands_per_deck = config.num_classes // config.classes_per_device
     dealt = hands_per_deck * config.classes_per_device
@@ -59,11 +52,11 @@ def deal_classes(key: Array, config: Config) -> Array:
 
 
 def k_classes(key: Array, config: Config) -> Array:
-    """The paper's partition: `classes_per_device` classes a device, its points split evenly over them.
+    """The paper's partition: `classes_per_device` classes per device, its points split evenly over them.
 
     Args:
         key: key of the run.
-        config: `points_per_device` P; the first `P mod k` classes of a hand get one point more.
+        config: `points_per_device` P; the first `P mod k` classes of a hand get one extra point.
 
     Returns:
         `D`, [N, L] int32; every row sums to P.
@@ -72,7 +65,7 @@ def k_classes(key: Array, config: Config) -> Array:
 
 
 def hand_counts(hands: Array, config: Config) -> Array:
-    """Points of each class, [N, L] int32, from the classes [N, k] of each device; see `k_classes`.
+    """Counts of each class from the classes of each device; see `k_classes`.
 
     Args:
         hands: [N, k] int32, the classes of each device.
@@ -88,7 +81,7 @@ def hand_counts(hands: Array, config: Config) -> Array:
 
 
 def labels(sizes: Sequence[int] | np.ndarray) -> np.ndarray:
-    """Class of each point of a list that is sorted by class, [n] int32, from the points of each class [L].
+    """Class of each point in a list that is sorted by class.
 
     Args:
         sizes: [L] int, points of each class.
@@ -100,7 +93,7 @@ def labels(sizes: Sequence[int] | np.ndarray) -> np.ndarray:
 
 
 def count_labels(label: Array, num_classes: int) -> Array:
-    """Points of each class, [N, L] int32, from the classes of each device's points [N, P].
+    """Counts of each class from the classes of each device's points.
 
     Args:
         label: [N, P] int32, class of each point of each device.
@@ -114,7 +107,7 @@ def count_labels(label: Array, num_classes: int) -> Array:
 
 
 def pool_sizes(config: Config) -> np.ndarray:
-    """Points of each class that all devices share where no decks are dealt, [L] int, as even as they go.
+    """Points of each class over all devices, as equal as possible; for all partitions but `k_classes`.
 
     Args:
         config: `num_devices`, `points_per_device` and `num_classes` L.
@@ -127,26 +120,26 @@ def pool_sizes(config: Config) -> np.ndarray:
 
 
 def dirichlet(key: Array, config: Config) -> Array:
-    """Each class is dealt over the devices by shares drawn from a Dirichlet distribution; sizes differ.
+    """Splits each class over the devices by shares from a Dirichlet distribution; the sizes of devices differ.
 
     Args:
         key: key of the run.
-        config: `concentration` alpha: near 0 a class goes to one device, at infinity to all in equal parts.
+        config: `concentration` alpha: towards 0 a class goes to one device, towards infinity equally to all.
 
     Returns:
-        `D`, [N, L] int32; column l sums to `pool_sizes[l]`, all to `N P`. A device may be left without a point.
+        `D`, [N, L] int32; column l sums to `pool_sizes[l]`, and all to `N P`. A device may have no points.
     """
     alpha = jnp.full(config.num_devices, config.concentration, jnp.float32)
     share = jax.random.dirichlet(at(key, Stream.PARTITION), alpha, (config.num_classes,))
     size = jnp.asarray(pool_sizes(config), jnp.int32)[:, None]
-    # Rounding the running sum keeps every part within one point of its share, and the sum exact.
+    # Rounding the cumulative sum keeps each part within one point of its share, and the total exact.
     end = jnp.minimum(jnp.rint(jnp.cumsum(share, axis=1) * size).astype(jnp.int32), size)
     end = end.at[:, -1].set(size[:, 0])
     return jnp.diff(end, axis=1, prepend=0).T
 
 
 def shards(key: Array, config: Config) -> Array:
-    """The points, sorted by class, are cut into equal shards; each device gets some of them at random.
+    """Cuts the points, sorted by class, into equal shards, and gives each device some of them at random.
 
     Args:
         key: key of the run.
@@ -162,7 +155,7 @@ def shards(key: Array, config: Config) -> Array:
 
 
 def iid(key: Array, config: Config) -> Array:
-    """All points are shuffled and dealt in equal numbers.
+    """Shuffles all points and gives each device the same number (i.i.d.).
 
     Args:
         key: key of the run.
@@ -184,37 +177,39 @@ PARTITIONS: dict[str, Callable[[Array, Config], Array]] = {
 
 
 def check_dealt(config: Config) -> None:
-    """Checks that points are dealt to the devices at all.
+    """Checks that the config names a partition of `PARTITIONS`.
 
     Raises:
-        ValueError: their counts should have been given.
+        ValueError: `partition="own"`, although no counts are given.
     """
     if config.partition not in PARTITIONS:
-        raise ValueError("partition='own' stands for points that have owners, and for counts that are given")
+        raise ValueError(
+            "partition='own' stands for points that have owners, or for given counts; neither is given"
+        )
 
 
 def class_counts(key: Array, config: Config) -> Array:
-    """Deals points to the devices by the partition that the config names.
+    """Counts of each class at each device by the partition that the config names.
 
     Args:
         key: key of the run.
         config: `partition` and its settings.
 
     Returns:
-        `D`, [N, L] int32, points of each class; they sum to `N P`.
+        `D`, [N, L] int32; they sum to `N P`.
+
+    Raises:
+        ValueError: see `check_dealt`.
     """
     check_dealt(config)
     return PARTITIONS[config.partition](key, config)
 
 
 def most_points_asked(config: Config) -> int:
-    """Upper bound of the points of one class that all devices together may ask for.
+    """Upper bound on the points of one class that all devices together need.
 
     Args:
         config: `partition` and the sizes.
-
-    Returns:
-        A number of points.
     """
     if config.partition != "k_classes":
         return int(pool_sizes(config).max())

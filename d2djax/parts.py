@@ -1,4 +1,4 @@
-"""Code of one's own that has numbers, such as a policy or a reward: their names, and other values for them."""
+"""Parameters of custom policies and rewards (their numbers): names, checks, and replacement by other values."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from d2djax.validation import plain_number
 
 
 def has_numbers(part: Any) -> bool:
-    """Whether a part is of the kind that has numbers, a dataclass that JAX can take apart; a function is none."""
+    """Whether a part is a dataclass, which can have numbers; a function has none."""
     return dataclasses.is_dataclass(part) and not isinstance(part, type)
 
 
 def check_part(where: str, part: Any) -> None:
-    """Checks that JAX can take a part apart into its numbers, and that all else of it is fixed.
+    """Checks that a part is a pytree whose leaves are numbers and whose remaining fields are hashable.
 
     Args:
-        where: what the part is called, for the message.
+        where: name of the part, for the message.
         part: any object.
 
     Raises:
-        ValueError: it is no such dataclass.
+        ValueError: it is no registered dataclass, a leaf is no number of 32 bits, or the rest is not hashable.
     """
     numbers = jax.tree.leaves(part)
     if not has_numbers(part) or any(leaf is part for leaf in numbers):
         raise ValueError(
-            f"{where} must be a frozen dataclass that JAX can take apart: write @jax.tree_util.register_dataclass "
+            f"{where} must be a frozen dataclass that is a pytree: write @jax.tree_util.register_dataclass "
             f"and @dataclass(frozen=True) above {type(part).__name__}"
         )
     for name, number in numbers_of(part).items():
@@ -41,15 +41,15 @@ def check_part(where: str, part: Any) -> None:
     try:
         hash(without_numbers(part))
     except TypeError as error:
-        raise ValueError(f"{where} must be fixed but for its numbers: {error}") from None
+        raise ValueError(f"{where} must be hashable except for its numbers: {error}") from None
 
 
 def _check_number(where: str, name: str, number: Any) -> None:
-    """Checks a number of a part as a setting is checked: what 32 bits cannot hold would be another number."""
-    # A key of JAX cannot be made an array of NumPy.
+    """Checks a number of a part like a setting: 32 bits must hold it, or it would change silently."""
+    # NumPy cannot convert JAX's PRNG keys.
     array = np.asarray(None if jnp.issubdtype(getattr(number, "dtype", int), jax.dtypes.extended) else number)
     if array.dtype.kind not in "biuf":
-        raise ValueError(f"{where} must be made of numbers and arrays; got {shown(number)}")
+        raise ValueError(f"{where} must consist of numbers and arrays; got {shown(number)}")
     if array.ndim == 0 and array.dtype.kind != "b":
         plain_number(name, int if is_whole(number) else float, number)
     elif array.dtype.kind == "f":
@@ -61,14 +61,14 @@ def _check_number(where: str, name: str, number: Any) -> None:
 
 
 def without_numbers(part: Any) -> Any:
-    """A part in which all numbers are 0: what two that share a program have in common. A function stays itself."""
+    """The part with all its numbers set to 0, equal for parts that share a program; a function is unchanged."""
     return jax.tree.map(lambda leaf: 0, part) if has_numbers(part) else part
 
 
 def numbers_of(part: Any) -> dict[str, Any]:
-    """The numbers of a part by name, of one that wraps another those of the other.
+    """The numbers of a part, by name; those of the wrapped part if it has `__wrapped__`.
 
-    Those of a part of the part are called by the names of both, such as `noise.scale`.
+    Numbers of a nested part have dotted names, such as `noise.scale`.
     """
     places = jax.tree_util.tree_leaves_with_path(getattr(part, "__wrapped__", part))
     text = lambda key: str(getattr(key, "name", getattr(key, "key", getattr(key, "idx", key))))  # noqa: E731
@@ -76,7 +76,7 @@ def numbers_of(part: Any) -> dict[str, Any]:
 
 
 def as_declared(part: Any) -> Any:
-    """A part whose fields of type `float` are no whole numbers: `UCB(2)` is `UCB(2.0)`, and so are its axes."""
+    """Converts integers in fields declared `float`, also in nested parts: `UCB(2)` becomes `UCB(2.0)`."""
     if not has_numbers(part):
         return part
     own = {one.name: getattr(part, one.name) for one in dataclasses.fields(part) if one.init}
@@ -90,29 +90,32 @@ def as_declared(part: Any) -> Any:
 
 
 def is_whole(number: Any) -> bool:
-    """Whether a number of a part is whole."""
+    """Whether a number, or array, of a part is of an integer type."""
     return np.asarray(number).dtype.kind in "iu"
 
 
 def with_numbers(name: str, part: Any, numbers: Mapping[str, Any]) -> Any:
-    """A part with other values for some of its numbers, which are called as on an axis, such as `ucb.width`.
+    """Replaces some numbers of a part.
 
     Args:
-        name: of the part.
-        part: with numbers.
-        numbers: the values; those of other parts do not count.
+        name: of the part, such as `ucb`.
+        part: a part with numbers.
+        numbers: new values by the names of axes, such as `ucb.width`; names of other parts are ignored.
+
+    Returns:
+        The part with the new values.
     """
     names = [f"{name}.{number}" for number in numbers_of(part)]
     leaves, structure = jax.tree.flatten(part)
     return structure.unflatten([numbers.get(name, leaf) for name, leaf in zip(names, leaves, strict=True)])
 
 
-# What numbers of parts are computed as.
+# The types in which numbers of parts are computed with.
 _KINDS = {"f": np.float32, "i": np.int32, "u": np.uint32, "b": bool}
 
 
 def as_arrays(parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Parts by name, their numbers as arrays of 32 bits, which hold them."""
+    """Converts the numbers of parts to 32-bit arrays, without loss after `check_part`."""
 
     def plain(leaf: Any) -> np.ndarray:
         array = np.asarray(leaf)

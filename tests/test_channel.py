@@ -205,7 +205,7 @@ def test_a_model_that_stands_still_takes_gains_and_one_that_moves_does_not(add, 
     parts = {"gain": gain, "position": position}
     fit(still, GivenNetwork(**parts))
     fit(still, GivenNetwork(position=position))
-    refusal = "channel_model must be shadowing or line_of_sight, as devices stand still where gain is given; "
+    refusal = "channel_model must be shadowing or line_of_sight, as devices cannot move if gain is given; "
     for call in (lambda: fit(moving, GivenNetwork(gain=gain)), lambda: make_network(None, moving, gain=gain)):
         with pytest.raises(ValueError, match=f"^{refusal}got mirrored$"):
             call()

@@ -299,18 +299,18 @@ def test_networks_that_are_told_to_train(tiny_dataset, tiny_config, model):
 @pytest.mark.parametrize(
     "model, message",
     [
-        (Idle(), "Idle has a Dropout of rate 0.5 that training leaves off: pass it the argument of __call__"),
+        (Idle(), "Idle has a Dropout of rate 0.5 that is off in training: pass it the argument of __call__"),
         (
             Idle(False),
             "Idle must draw no random numbers in evaluation; its __call__ must take one of train, training",
         ),
-        (Forgotten(), "Forgotten has a Dropout of rate 0.5 that training leaves off"),
+        (Forgotten(), "Forgotten has a Dropout of rate 0.5 that is off in training"),
         (Doubly(), "Doubly must take one of train, training, deterministic; it takes train and deterministic"),
         (Masked(), "Masked must take its inputs and at most one of train, .*; it also needs mask"),
         (models.MLP(7), r"MLP must give \[2, 5\] logits for 2 points; got \[2, 7\]"),
         # The message says what to pass instead, not where the code failed ("jnp.pad: pad_width ...").
         (models.RadioCNN(5), r'RadioCNN cannot take points of shape \(4, 4, 1\): give model="mlp", .* recipe='),
-        (Normalised(), "Normalised must have parameters alone; it has batch_stats, params"),
+        (Normalised(), "Normalised must have only params; it has batch_stats, params"),
     ],
 )
 def test_network_that_does_not_fit_the_data_is_refused(tiny_dataset, model, message):

@@ -308,7 +308,7 @@ def test_parts_that_are_none_are_refused(parts, message):
         (
             {"gain": GAIN},
             {"channel_model": "mobility"},
-            "channel_model must be shadowing, as devices stand still where",
+            "channel_model must be shadowing, as devices cannot move if",
         ),
         ({"counts": np.ones((N, L))}, {"num_classes": 4}, "num_classes must be 5, as in the given counts of shape"),
         (
@@ -323,7 +323,7 @@ def test_settings_that_contradict_are_refused(parts, settings, message):
 
 
 def test_nothing_is_dealt_without_counts():
-    message = "partition='own' stands for points that have owners, and for counts that are given"
+    message = "partition='own' stands for points that have owners, or for given counts; neither is given"
     refused(message, lambda: jax.eval_shape(lambda: make_network(run_key(0), Config(partition="own"))))
     refused(message, lambda: d2djax.run(Config(partition="own"), 1, progress=False))
 
@@ -353,7 +353,7 @@ def test_networks_that_are_none_are_refused(one, two):
     refused("counts must be whole numbers", takes(replace(one, counts=one.counts + 0.5)))
     stacks = {"gain": np.full((2, S, N, N), 1e-9), "position": np.zeros((3, N, 2))}
     refused(
-        "parts of a network must be of as many networks; got gain of 2, position of 3",
+        "parts of a network must have the same number of networks; got gain of 2, position of 3",
         takes(GivenNetwork(**stacks)),
     )
 
@@ -367,10 +367,10 @@ def test_networks_that_are_none_are_refused(one, two):
             {"points_per_device": 50},
             "points_per_device must be 40, as in the given counts, whose sum is 240; got 50",
         ),
-        ({"partition": "iid"}, "partition must be left out, as counts are given; got iid"),
+        ({"partition": "iid"}, "partition must be left out if counts are given; got iid"),
         (
             {"channel_model": "mobility"},
-            "channel_model must be shadowing, as devices stand still where recipe.network",
+            "channel_model must be shadowing, as devices cannot move if recipe.network",
         ),
         (
             {"cluster_budget": 100.0},
@@ -422,7 +422,7 @@ def test_axes_that_would_change_nothing_are_refused(one, left_out, options, tmp_
 @pytest.mark.parametrize(
     "function, message",
     [
-        (lambda key, config: make_network(key, config).outage, "it makes"),
+        (lambda key, config: make_network(key, config).outage, "it returns"),
         (lambda key: None, "positional argument"),
         (lambda key, config: make_network(key, config) if config.gamma > 0 else None, "boolean"),
         (
@@ -436,7 +436,7 @@ def test_axes_that_would_change_nothing_are_refused(one, left_out, options, tmp_
     ],
 )
 def test_functions_that_make_no_network_are_refused(function, message, config, options):
-    start = "recipe.network must make a Network from a key and a config that are traced"
+    start = "recipe.network must return a Network for a traced key and config"
     with pytest.raises(ValueError, match=f"{start}.*{re.escape(message)}"):
         d2djax.run(config, 1, recipe=Recipe(network=function), **options)
     larger = lambda key, config: make_network(key, replace(config, num_devices=7))  # noqa: E731
@@ -451,12 +451,12 @@ def test_what_a_function_makes_is_checked_before_it_is_used(two, config):
     check_made(two, seeds, config, supply)
     wrong = replace(two, outage=with_entry(two.outage, (1, 0, 0, 1), np.nan))
     refused(
-        "recipe.network makes, for seed 7: network.outage must be in [0, 1]; got nan",
+        "recipe.network for seed 7: network.outage must be in [0, 1]; got nan",
         lambda: check_made(wrong, seeds, config, None),
     )
     wrong = replace(two, counts=two.counts + 1)
     refused(
-        "for seed 4: sum of counts must be 240, num_devices times points_per_device; got 270",
+        "for seed 4: sum of counts must be 240 (num_devices times points_per_device); got 270",
         lambda: check_made(wrong, seeds, config, None),
     )
     refused(

@@ -448,7 +448,7 @@ def changed(**parts):
         (Paid, "recipe.reward must be an object, such as Paid(); got the class itself"),
         (3, "recipe.reward must be a function (network, state, links, exchange, config), or a frozen dataclass"),
         (dataclass(frozen=True)(type("Bare", (Paid,), {}))(), "@jax.tree_util.register_dataclass"),
-        (Paid("high"), "recipe.reward must be made of numbers and arrays; got 'high'"),
+        (Paid("high"), "recipe.reward must consist of numbers and arrays; got 'high'"),
         (Paid(np.inf), "recipe.reward.price must be a finite number"),
     ],
 )
