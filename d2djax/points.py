@@ -1,4 +1,4 @@
-"""The points themselves (Section IV-A): the held-out split, and which points each device starts with."""
+"""The data points (Section IV-A): the held-out split, and the points that each device starts with."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from d2djax.supply import cell_sizes, cells_of, check_fits, class_sizes, held_ou
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Owned:
-    """Points that belong to somebody: whose each is, and which places of a shuffled list are held out.
+    """Ownership of points: the cell (owner and class) of each point, and the held-out positions.
 
     Attributes:
-        counts: `D`, [N, L] int32, training points of each class that each owner has.
-        cell: [n] int32, number of owner and class of each point; the points of the data set are sorted by it.
-        test: int32, places of the held-out points, after the points of each cell were shuffled.
-        train: int32, places of all others.
+        counts: `D`, [N, L] int32, training points of each class of each owner.
+        cell: [n] int32, `owner * L + class` of each point, ascending.
+        test: [n_test] int32, positions of the held-out points after shuffling within each cell.
+        train: [n - n_test] int32, positions of all other points.
     """
 
     counts: Array
@@ -39,7 +39,7 @@ class Owned:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Points:
-    """All points of a data set on the accelerator, sorted by class; by owner first where they have one.
+    """All points of a data set on the accelerator, sorted by class, or by owner and class.
 
     Attributes:
         x: [n, ...] uint8 or float32, as in the data set.
@@ -47,7 +47,7 @@ class Points:
         mean: [] float32, mean of all bytes of images; 0 for other inputs.
         std: [] float32, standard deviation of all bytes of images; 1 for other inputs.
         sizes: points of each class. Static.
-        owned: whose they are; none: nobody's.
+        owned: the owners of the points; None if they have none.
     """
 
     x: Array
@@ -59,19 +59,16 @@ class Points:
 
     @property
     def bits_per_point(self) -> float:
-        """Size of a point when it is sent: 8 bits a byte of an image, 64 a complex sample."""
+        """Size of a transmitted point in bits; see the function `bits_per_point`."""
         return bits_per_point(self.x.shape[1:], self.x.dtype)
 
 
 def bits_per_point(shape: tuple[int, ...], dtype: np.dtype) -> float:
-    """Size of a point of a shape when it is sent: 8 bits a byte of an image, 64 a complex sample.
+    """Size of a transmitted point in bits: 8 per byte of an image, 64 per complex sample.
 
     Args:
-        shape: of a point.
-        dtype: of its numbers.
-
-    Returns:
-        Bits.
+        shape: shape of a point.
+        dtype: type of its numbers.
     """
     return 8.0 * dtype.itemsize * int(np.prod(shape))
 
@@ -79,26 +76,26 @@ def bits_per_point(shape: tuple[int, ...], dtype: np.dtype) -> float:
 def arrange(
     dataset: Dataset, config: Config, asked: np.ndarray | None = None, like: Points | None = None
 ) -> Points:
-    """Sorts the points of a data set by class and puts them on the accelerator, once for all runs.
+    """Sorts the points of a data set by class, and puts them on the accelerator once for all runs.
 
     Args:
         dataset: points and labels.
-        config: a validated config, which the data set must fit.
-        asked: [L] int, points of each class that all devices have at most, where their counts are given; none: what
-            the partition may deal.
-        like: points of the same data set that are on the accelerator already; they are not copied again.
+        config: a validated config.
+        asked: [L] int, most points of each class that all devices need, if counts are given; None: the need of the
+            partition.
+        like: points of the same data set that are already on the accelerator; their arrays are reused.
 
     Returns:
         The points, which all runs share.
 
     Raises:
-        ValueError: config and data set differ in the number of classes or of owners, or a class has too few points
-            for training, or none for testing; one line says which.
+        ValueError: the config has another number of classes or owners than the data set, or a class has too few
+            points for training or none for testing; one line names the fault.
     """
     check_fits(dataset, config, asked)
     owned = owned_of(dataset, config)
     if like is not None:
-        # The arrays themselves: each copy would take the memory of the whole data set on every device.
+        # Shares the arrays: a copy would take the memory of the whole data set on each accelerator.
         return replace(like, owned=owned)
     order = np.argsort(dataset.y if dataset.owner is None else cells_of(dataset), kind="stable")
     mean, std = _moments(dataset.x)
@@ -113,7 +110,7 @@ def arrange(
 
 
 def owned_of(dataset: Dataset, config: Config) -> Owned | None:
-    """Whose the points of a data set are, and which places are held out; none if they are nobody's."""
+    """The owners of a data set's points, and the held-out positions; None if points have no owners."""
     if dataset.owner is None:
         return None
     sizes, counts = cell_sizes(dataset).reshape(-1), owners_counts(dataset, config)
@@ -125,10 +122,10 @@ def owned_of(dataset: Dataset, config: Config) -> Owned | None:
 
 
 def _moments(x: np.ndarray) -> tuple[float, float]:
-    """Mean and standard deviation of all bytes of images; 0 and 1, which change nothing, for other inputs."""
+    """Mean and standard deviation of all bytes of images; 0 and 1 for other inputs, which stay unchanged."""
     if x.dtype != np.uint8:
         return 0.0, 1.0
-    # In blocks: the count of bytes takes eight times the memory of what it counts.
+    # In blocks, since `bincount` takes eight times the memory of its input.
     blocks = np.array_split(x.reshape(-1), -(-x.size // 2**22))
     share = sum(np.bincount(block, minlength=256) for block in blocks) / x.size
     mean = share @ np.arange(256)
@@ -136,21 +133,21 @@ def _moments(x: np.ndarray) -> tuple[float, float]:
 
 
 def inputs(points: Points, numbers: Array) -> Array:
-    """Inputs of a model: images are standardised where they are used, so that bytes stay bytes at rest.
+    """Inputs of a model; standardises images on use, so that they are stored as bytes.
 
     Args:
         points: all points.
-        numbers: [...] int32, numbers of points.
+        numbers: [...] int32, indices of points.
 
     Returns:
-        [..., *shape of a point] float32; images with mean 0 and standard deviation 1 over the data set, other
-        inputs as they are.
+        [..., *shape of a point] float32; images have mean 0 and standard deviation 1 over the data set, other
+        inputs are unchanged.
     """
     return (points.x[numbers].astype(jnp.float32) - points.mean) / points.std
 
 
 def _shuffled(key: Array, group: Array) -> Array:
-    """Numbers of points, [n] int32, in the order of their groups, which are sorted; shuffled within each."""
+    """[n] int32, indices of points, shuffled within each group; `group` [n] int32 must be ascending."""
     bits = jax.random.bits(at(key, Stream.SPLIT), group.shape)
     point = jnp.arange(group.shape[0], dtype=jnp.int32)
     return jax.lax.sort((group, bits, point), num_keys=2)[2]
@@ -161,11 +158,11 @@ def split(key: Array, sizes: tuple[int, ...], config: Config) -> tuple[Array, Ar
 
     Args:
         key: key of the run.
-        sizes: points of each class; the points of the data set are sorted by class.
+        sizes: L integers, points of each class; the points of the data set are sorted by class.
         config: `test_fraction`.
 
     Returns:
-        `(test, train)`: int32 numbers of points, each sorted by class and shuffled within a class.
+        `(test, train)`: int32 indices of points, sorted by class and shuffled within each class.
     """
     shuffled = _shuffled(key, jnp.asarray(labels(sizes)))
     held_out = held_out_sizes(np.array(sizes), config)
@@ -174,16 +171,16 @@ def split(key: Array, sizes: tuple[int, ...], config: Config) -> tuple[Array, Ar
 
 
 def sum_before(sizes: Array) -> Array:
-    """Sum of all earlier rows, [N, ...] int32 to the same.
+    """Exclusive cumulative sum over rows, [N, ...] int32 to the same shape.
 
-    A product with a triangle of ones is one kernel, a running sum of many rows several; whole numbers are exact.
+    The product with a triangle of ones is one kernel, where a scan needs several; integers make it exact.
     """
     triangle = jnp.tril(jnp.ones((sizes.shape[0],) * 2, sizes.dtype), -1)
     return jnp.tensordot(triangle, sizes, axes=1)
 
 
 def cell_starts(counts: Array) -> Array:
-    """Where each device's points of each class begin in a list device after device, class after class.
+    """Start of each device's points of each class in a list sorted by device, then class.
 
     Args:
         counts: `D`, [N, L] int32.
@@ -195,20 +192,20 @@ def cell_starts(counts: Array) -> Array:
 
 
 def _sum(counts: Array, axis: int | None) -> Any:
-    """Exact sums outside `jit`, where they are checked; what is traced is not known yet."""
+    """Exact sums along an axis, for checks outside `jit`; returns traced counts unchanged."""
     return counts if is_traced(counts) else np.asarray(counts).sum(axis, dtype=np.int64)
 
 
 def check_counts(counts: Array, total: int, is_full: bool = True) -> None:
-    """Checks counts outside `jit`: whole, 0 or more, and as many in all as there are points.
+    """Checks outside `jit` that counts are whole, 0 or more, and sum to the number of points.
 
     Args:
         counts: [N, L] points of each class that each device has.
-        total: points, or places for them.
-        is_full: every place has a point; otherwise there may be fewer.
+        total: number of points, or of positions in their list.
+        is_full: whether each position has a point; otherwise the sum may be less than `total`.
 
     Raises:
-        ValueError: they are not.
+        ValueError: the counts break one of these rules.
     """
     whole = lambda values: (values >= 0) & (values == np.floor(values))  # noqa: E731
     check_values("counts", counts, "whole numbers, 0 or more", whole)
@@ -218,32 +215,32 @@ def check_counts(counts: Array, total: int, is_full: bool = True) -> None:
 
 
 def assign(train: Array, counts: Array, sizes: tuple[int, ...], config: Config, places: int | None = None) -> Array:
-    """Gives each device its points: no point to two devices.
+    """Assigns points to devices; no point goes to two devices.
 
     Args:
-        train: [n] int32, numbers of the training points, sorted by class and shuffled within a class.
-        counts: `D`, [N, L] int32, points that each device gets of each class; they sum to `N P`.
-        sizes: points of each class in the data set.
+        train: [n] int32, indices of the training points, sorted by class and shuffled within each class.
+        counts: `D`, [N, L] int32, points of each class that each device gets; they sum to `N P`.
+        sizes: L integers, points of each class in the data set.
         config: `num_devices` N, `points_per_device` P.
-        places: length of the list where counts are given, which may sum to any number up to it; none: `N P`.
+        places: length of the list if counts are given, whose sum may be smaller; None: `N P`.
 
     Returns:
-        [N P] or [places] int32, numbers of points, device after device, each device's sorted by class; -1 behind
-        those of the last device.
+        [N P] or [places] int32, indices of points, sorted by device, then class; -1 in positions after those of the
+        last device.
 
     Raises:
-        ValueError: shapes do not agree, or outside `jit` the counts do not add up to what there is.
+        ValueError: shapes do not agree, or outside `jit` the counts do not match the available points.
 
     Example:
-        Five training points, of class a 7, 5 and 6, of class b 9 and 8. Device 0 gets one of each class, device 1
-        two of class a and one of class b: four cells, device after device.
+        Training points 7, 5 and 6 are of class a, 9 and 8 of class b. Device 0 gets one of each class, device 1 two
+        of class a and one of class b: four cells, sorted by device.
 
-            place in the list          0    1    2    3    4
-            cell                      0 a  0 b  1 a  1 a  1 b
-            place in training points   0    3    1    2    4    class b begins at 3
-            shift between the two      0   +2   -1   -1    0    the same in all of a cell
-            steps                      0   +2   -3    0   +1    at the cells' starts; the shift is their running sum
-            point                      7    9    5    6    8
+            position in the list        0    1    2    3    4
+            cell                       0 a  0 b  1 a  1 a  1 b
+            position in `train`         0    3    1    2    4    class b starts at 3
+            shift between the two       0   +2   -1   -1    0    constant within a cell
+            steps                       0   +2   -3    0   +1    at the starts of cells; they sum up to the shift
+            point                       7    9    5    6    8
 
         >>> config = Config(num_devices=2)
         >>> assign(jnp.array([7, 5, 6, 9, 8]), jnp.array([[1, 1], [2, 1]]), (4, 2), config, places=5).tolist()
@@ -261,11 +258,11 @@ def assign(train: Array, counts: Array, sizes: tuple[int, ...], config: Config, 
         lambda values: values <= left,
     )
     class_start = jnp.asarray(np.concatenate([[0], np.cumsum(left)[:-1]]), jnp.int32)
-    # A device's first point of a class comes after those of the devices before it.
+    # A device's points of a class follow those of the devices before it.
     first = class_start[None, :] + sum_before(counts)
     start = cell_starts(counts).reshape(-1)
-    # From a place in the list to a place among the training points: the same for all points of a cell, so along
-    # the list a running sum of steps at the cells' starts.
+    # The shift from a position in the list to one in `train` is constant within a cell, so along the list it is the
+    # cumulative sum of steps at the starts of cells.
     shift = first.reshape(-1) - start
     step = jnp.zeros(total + 1, jnp.int32).at[start].add(jnp.diff(shift, prepend=0))
     place = jnp.arange(total)
@@ -276,17 +273,17 @@ def assign(train: Array, counts: Array, sizes: tuple[int, ...], config: Config, 
 def deal(
     key: Array, points: Points, counts: Array, config: Config, places: int | None = None
 ) -> tuple[Array, Array]:
-    """Holds points out, and gives each device those that it trains on: its own, or what is dealt to it.
+    """Splits off the held-out points, and assigns the training points to their owners or by counts.
 
     Args:
         key: key of the run.
         points: all points.
-        counts: `D`, [N, L] int32; those of the owners where points have one.
-        config: as of `split` and `assign`.
+        counts: `D`, [N, L] int32; those of the owners if points have owners.
+        config: see `split` and `assign`.
         places: see `assign`.
 
     Returns:
-        `(test, dealt)`: numbers of the held-out points and, as `assign` lists them, of the others.
+        `(test, dealt)`: int32 indices of the held-out points, and of the training points in the order of `assign`.
     """
     if points.owned is not None:
         shuffled = _shuffled(key, points.owned.cell)

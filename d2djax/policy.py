@@ -1,4 +1,4 @@
-"""Policies of the devices (Sections III-A and III-D): experience buffers, link probabilities, update."""
+"""The paper's policy (Sections III-A and III-D): experience buffers, link probabilities, updates."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from jax import Array
 
 from d2djax.checks import check_in_order, check_links, check_shape, check_values, is_finite, is_not_negative
 
-# Columns that are summed by one product: wide enough to keep a matrix unit busy, narrow enough to cost little.
+# Columns per product: wide enough to use a matrix unit well, narrow enough to cost little.
 BLOCK = 32
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Buffer:
-    """What all devices remember, `psi`: row = receiver (whose policy it is), column = transmitter.
+    """Experience of all devices, `psi`; row = receiver (whose policy it is), column = transmitter.
 
     Attributes:
         reward: `psi[s, j, 0]`, [S, N, N] float32, summed reward of each link in each state.
-        tries: `psi[s, j, 1]`, [S, N, N] float32, times each link was chosen in each state.
+        tries: `psi[s, j, 1]`, [S, N, N] float32, how often each link was chosen in each state.
 
-    Sums in float32 hold the mean reward to about 0.3 % for up to 4e5 tries of one link in one state.
+    With float32 sums, the mean reward is accurate to about 0.3 % for up to 4e5 tries of a link in a state.
     """
 
     reward: Array
@@ -33,21 +33,13 @@ class Buffer:
 
 
 def empty_buffer(num_states: int, num_devices: int) -> Buffer:
-    """A buffer of [S, N, N] zeros.
-
-    Args:
-        num_states: S.
-        num_devices: N.
-
-    Returns:
-        The buffer.
-    """
+    """A buffer of zeros, [S, N, N] with S = `num_states` and N = `num_devices`."""
     zeros = jnp.zeros((num_states, num_devices, num_devices), jnp.float32)
     return Buffer(reward=zeros, tries=zeros)
 
 
 def check_buffer(buffer: Buffer, state: Array | int) -> int:
-    """Checks a buffer and the number of a state, and returns the number of devices.
+    """Checks a buffer and a channel state, and returns the number of devices.
 
     Args:
         buffer: sums and tries.
@@ -57,7 +49,7 @@ def check_buffer(buffer: Buffer, state: Array | int) -> int:
         N.
 
     Raises:
-        ValueError: shapes do not agree, or outside `jit` a value is none of its kind.
+        ValueError: shapes do not agree, or outside `jit` a value is out of range.
     """
     shape = np.shape(buffer.tries)
     if len(shape) != 3 or shape[1] != shape[2]:
@@ -70,28 +62,28 @@ def check_buffer(buffer: Buffer, state: Array | int) -> int:
 
 
 def values(buffer: Buffer, state: Array | int, *, initial_value: Array | float = 0.0) -> Array:
-    """Mean reward of each link in one state; `initial_value` where a link was never tried.
+    """Mean reward of each link in one state, or `initial_value` of an untried link.
 
     Args:
         buffer: [S, N, N] sums and tries.
-        state: [] int32.
+        state: [] int32, channel state.
         initial_value: [] float.
 
     Returns:
-        [N, N] float32.
+        [N, N] float32; row = receiver, column = transmitter.
     """
     return _mean_reward(buffer, state, initial_value)
 
 
 def _mean_reward(buffer: Buffer, place: Any, untried: Array | float) -> Array:
-    """Summed reward over tries at some places of a buffer, and `untried` where there were none."""
+    """Summed reward over tries at an index of a buffer, or `untried` where there are no tries."""
     reward, tries = jnp.asarray(buffer.reward)[place], jnp.asarray(buffer.tries)[place]
-    # Deviation: eq. 7 divides 0 by 0 for a link that was never tried; it gets `initial_value` here.
+    # Deviation: eq. 7 divides 0 by 0 for an untried link, which gets `initial_value` here.
     return jnp.where(tries > 0, reward / jnp.maximum(tries, 1.0), untried)
 
 
 def softmax_weights(value: Array, temperature: Array | float = 1.0) -> Array:
-    """Link probabilities from the values of the links but for a factor, [..., N] to [..., N]; the largest is 1.
+    """Unnormalised softmax weights of links, `exp((value - max value) / temperature)`; the largest is 1.
 
     Args:
         value: [..., N] float, value of each link.
@@ -122,7 +114,7 @@ def probabilities(
         [N, N] float32; row i is the distribution of device i's transmitter, j = i meaning no link.
 
     Raises:
-        ValueError: the buffer is not [S, N, N], or outside `jit` a value is none of its kind.
+        ValueError: the buffer is not [S, N, N], or outside `jit` a value is out of range.
     """
     check_buffer(buffer, state)
     check_values("initial_value", initial_value, "finite", is_finite)
@@ -132,22 +124,22 @@ def probabilities(
 
 
 def cumulative(weight: Array) -> Array:
-    """Running sum along the last axis, as matrix products with a triangle of ones, in blocks of `BLOCK`.
+    """Cumulative sum along the last axis by matrix products with a triangle of ones, in blocks of `BLOCK`.
 
-    On every device much faster than a scan, which takes log2(N) passes over memory.
+    Much faster on CPU and GPU than a scan, which makes log2(N) passes over memory.
 
     Args:
         weight: [..., N] float.
 
     Returns:
-        [..., N] of the same type; the last entry of a row is its sum.
+        [..., N] of the same type; the last entry is the total.
     """
     *batch, size = weight.shape
     block = min(size, BLOCK)
     num_blocks = -(-size // block)
     padded = jnp.pad(weight, (*((0, 0) for _ in batch), (0, num_blocks * block - size)))
     ones = jnp.triu(jnp.ones((block, block), weight.dtype))
-    # Full precision: a GPU would by default round to ten bits what decides between links.
+    # Full precision: by default a GPU would round these weights to ten bits.
     within = jnp.matmul(padded.reshape(*batch, num_blocks, block), ones, precision=jax.lax.Precision.HIGHEST)
     if num_blocks == 1:
         return within.reshape(weight.shape)
@@ -156,36 +148,36 @@ def cumulative(weight: Array) -> Array:
 
 
 def sample(uniform: Array, weight: Array) -> Array:
-    """Draws one transmitter per receiver from one uniform number each, by inverting the distribution.
+    """Draws one transmitter per receiver from one uniform number each, by inverse transform sampling.
 
     Args:
         uniform: [N] float in [0, 1).
-        weight: [N, N] float, probabilities but for a factor per row.
+        weight: [N, N] float, unnormalised probabilities; row = receiver.
 
     Returns:
-        `links`, [N] int32; an index of zero weight is not drawn, but for the last bit of
-        the running sums in networks of more than `BLOCK` devices.
+        `links`, [N] int32. An index of weight 0 is never drawn, except through rounding of the cumulative sums in
+        networks of more than `BLOCK` devices; a row of zeros draws N.
     """
     total = cumulative(weight)
-    # Scaled by the last sum, so that no draw falls past the end.
+    # Scaled by the total, so that no draw falls beyond the last device.
     below = total <= uniform[:, None] * total[:, -1:]
     return jnp.sum(below, axis=-1).astype(jnp.int32)
 
 
 def update(buffer: Buffer, state: Array | int, links: Array, reward: Array) -> Buffer:
-    """Adds the rewards of one episode to the links that earned them (Section III-D), nothing else.
+    """Adds the rewards of one episode to the chosen links (Section III-D).
 
     Args:
         buffer: [S, N, N] sums and tries.
-        state: [] int32.
-        links: [N] int32, `links[i] = j`: receiver i took data from transmitter j.
+        state: [] int32, channel state.
+        links: [N] int32, `links[i] = j`: receiver i chose transmitter j.
         reward: `R`, [N] float.
 
     Returns:
         The new buffer.
 
     Raises:
-        ValueError: shapes do not agree, or outside `jit` a value is none of its kind.
+        ValueError: shapes do not agree, or outside `jit` a value is out of range.
     """
     num_devices = check_buffer(buffer, state)
     check_links(links, num_devices)
@@ -200,11 +192,11 @@ def update(buffer: Buffer, state: Array | int, links: Array, reward: Array) -> B
 
 
 def refreshed(value: Array, buffer: Buffer, state: Array | int, links: Array) -> Array:
-    """Brings the values of all links up to date after an episode, in which only the chosen ones have changed.
+    """Updates the values of the links that an episode chose; all other values are unchanged.
 
     Args:
-        value: [S, N, N] float32, `values` of every state before the episode.
-        buffer: [S, N, N] sums and tries after it.
+        value: [S, N, N] float32, values before the episode; see `values`.
+        buffer: [S, N, N] sums and tries after the episode.
         state: [] int32, state of the episode.
         links: [N] int32, links of the episode.
 
@@ -212,44 +204,44 @@ def refreshed(value: Array, buffer: Buffer, state: Array | int, links: Array) ->
         [S, N, N] float32.
     """
     place = (state, jnp.arange(links.shape[0]), links)
-    # Every chosen link was tried.
+    # Each chosen link has a try, so `untried` is never used.
     return value.at[place].set(_mean_reward(buffer, place, 0.0))
 
 
 def greedy(buffer: Buffer) -> Array:
-    """The best link of each device in each state: largest mean reward among tried links, ties to the smallest j.
+    """The link of largest mean reward among the tried ones, per device and state; ties go to the smallest j.
 
     Args:
         buffer: [S, N, N] sums and tries.
 
     Returns:
-        `links`, [S, N] int32; a device that tried nothing in a state gets no link (itself).
+        `links`, [S, N] int32; a device without tries in a state gets no link (itself).
     """
 
     def of_state(one: Buffer) -> Array:
         mean = _mean_reward(one, ..., -jnp.inf)
         device = jnp.arange(mean.shape[-1], dtype=jnp.int32)
-        # The smallest of the best: `argmax` finds the same in ten times as many kernels.
+        # The smallest of the best; `argmax` is the same but takes ten times as many kernels.
         is_best = mean == jnp.max(mean, axis=-1, keepdims=True)
         best = jnp.min(jnp.where(is_best, device, device.size - 1), axis=-1)
         return jnp.where(jnp.any(one.tries > 0, axis=-1), best, device)
 
-    # One state after another, in the memory of one.
+    # State by state, which needs the memory of one state only.
     return jax.lax.map(of_state, buffer)
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Memory:
-    """What the devices remember under the paper's policy.
+    """The memory of the paper's policy.
 
     Attributes:
         buffer: [S, N, N] sums and tries.
-        value: [S, N, N] float32, their quotients, kept so that no episode divides all sums by all tries.
+        value: [S, N, N] float32, their quotients, stored so that an episode recomputes only those that change.
 
     Example:
-        Five episodes of two devices in one state; untried links count 9. Only the value of the link that a device
-        has just tried is divided anew; all others stand as they were.
+        Five episodes of two devices in one state, with `initial_value` 9. Each episode recomputes only the value of
+        the link that the device has just tried.
 
             episode   link of 0   reward   sums     tries   values of device 0
                                            0   0    0  0    9    9
@@ -276,11 +268,11 @@ class Memory:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Boltzmann:
-    """The paper's policy, eq. 7: a softmax over the mean rewards of the links, one buffer for each device.
+    """The paper's policy, eq. 7: each device draws its link from a softmax over mean rewards.
 
     Attributes:
-        temperature: divides the values; 1 is the paper.
-        initial_value: value of a link that was never tried; above every reward, it makes the devices try all links.
+        temperature: divides the values; 1 as in the paper.
+        initial_value: value of an untried link; above all rewards, it makes the devices try all links.
     """
 
     temperature: Any = 1.0
@@ -291,9 +283,9 @@ class Boltzmann:
         """An empty buffer.
 
         Args:
-            key: nothing is drawn with it.
-            known: `num_states` S and `num_devices` N are read.
-            config: no setting of it is read.
+            key: unused.
+            known: `num_states` S and `num_devices` N.
+            config: unused.
 
         Returns:
             The memory before the first episode.
@@ -302,11 +294,11 @@ class Boltzmann:
         return Memory(buffer, jnp.full(buffer.tries.shape, self.initial_value, jnp.float32))
 
     def weights(self, key: Array, memory: Memory, state: Array) -> Array:
-        """[N, N] float32: the softmax, unnormalised; the largest of a row is 1.
+        """Unnormalised softmax weights; the largest of a row is 1.
 
         Args:
-            key: nothing is drawn with it.
-            memory: what the devices remember.
+            key: unused.
+            memory: the current memory.
             state: [] int32, channel state.
 
         Returns:
@@ -315,10 +307,10 @@ class Boltzmann:
         return softmax_weights(memory.value[state], self.temperature)
 
     def update(self, memory: Memory, state: Array, links: Array, feedback: Any) -> Memory:
-        """Adds each device's reward to the link that earned it.
+        """Adds each device's reward to the link that it chose.
 
         Args:
-            memory: what the devices remember.
+            memory: the memory before the episode.
             state: [] int32, channel state.
             links: [N] int32, transmitter of each device.
             feedback: `reward`, [N] float32.
@@ -330,10 +322,10 @@ class Boltzmann:
         return Memory(buffer, refreshed(memory.value, buffer, state, links))
 
     def best(self, memory: Memory) -> Array:
-        """[S, N] int32: the largest mean reward among the links that were tried.
+        """The greedy links; see `greedy`.
 
         Args:
-            memory: what the devices remember.
+            memory: the memory after the last episode.
 
         Returns:
             `links`, [S, N] int32: the transmitter of each device in each state.

@@ -1,4 +1,4 @@
-"""Everything in a run that is code: model, optimisers, policies, reward and network of one's own."""
+"""The custom code of a run in one record: model, optimisers, policies, reward and network."""
 
 from __future__ import annotations
 
@@ -27,32 +27,33 @@ OptimizerFactory = Callable[[Any], optax.GradientTransformation]
 
 @dataclass(frozen=True)
 class Recipe:
-    """All code of one's own that takes part in a run; each part has the paper's as its default.
+    """All custom code of a run; each part defaults to the paper's.
 
     Attributes:
-        model: a Flax module from [B, ...] to logits [B, L]; none: the one that the config names. One whose
-            `__call__` takes `train`, `training` or `deterministic` trains with it on (`deterministic`: off), and
-            may then draw random numbers (dropout).
-        client: makes the optimiser of the devices from `learning_rate`, such as `optax.sgd`; its state (momentum)
-            begins anew after every aggregation. FedSGD steps with it at the server, where the state stays.
-        server: makes the server's optimiser from `server_learning_rate`, which then sees global minus average
-            as its gradient (`optax.adam` is FedAdam); none: the average becomes the global model, as in the paper.
-        policies: ways to choose the graph by name, beside those that the config names: policies that learn (see
-            `d2djax.discovery.learn`), or functions `(key, network, config) -> links`, [S, N] int32.
-        reward: what the devices learn from, and `best_response` ascends: a function or, so that its numbers can be
-            axes, a frozen dataclass, `(network, state, links, exchange, config) -> Rewards`. A dataclass may have
-            `upper_bound(config)`, what no total reward exceeds; otherwise `rl` needs the setting `initial_value`.
-        network: a `Network`, or several with a leading axis, of which a run with seed g takes number g mod G; a
-            `GivenNetwork`, the rest of which is drawn; or a function `(key, config) -> Network`, which is traced.
-            None: networks are drawn. Another network of the same shapes compiles nothing; another function does.
-            Counts that are given may have any sum, those of a function `num_devices * points_per_device`.
-        file: `mine.py:name` that the recipe was read from; none for one that was made in Python.
+        model: a Flax module from [B, ...] to logits [B, L]; None: the model that the config names. If its
+            `__call__` takes `train`, `training` or `deterministic`, this argument selects training, in which the
+            model may draw random numbers (dropout).
+        client: makes the devices' optimiser from `learning_rate`, such as `optax.sgd`; its state (momentum) is
+            reset after each aggregation. FedSGD uses it at the server, where the state is kept.
+        server: makes the server's optimiser from `server_learning_rate`; its gradient is the global minus the
+            average model (`optax.adam` is FedAdam). None: the average becomes the global model, as in the paper.
+        policies: custom policies by name, compared in addition to those that the config names: policies that learn
+            (see `d2djax.discovery.learn`), or functions `(key, network, config) -> links`, [S, N] int32.
+        reward: the reward that devices learn from and that `best_response` maximises: `(network, state, links,
+            exchange, config) -> Rewards`, a function or, if its numbers are to be axes, a frozen dataclass. A
+            dataclass may have `upper_bound(config)`, a bound on the total reward; otherwise `rl` needs the setting
+            `initial_value`.
+        network: a `Network`, or several with a leading axis G, of which the run with seed g uses number g mod G; a
+            `GivenNetwork`, whose missing parts are drawn; or a function `(key, config) -> Network`, which is
+            traced. None: networks are drawn. A new network of the same shapes does not recompile; a new function
+            does. Given counts may have any sum; those of a function sum to `num_devices * points_per_device`.
+        file: `mine.py:name` that the recipe was read from; None if it was made in Python.
 
     Raises:
-        ValueError: a field is not of its kind.
+        ValueError: a field is of the wrong kind; one line names it.
     """
 
-    # None only until `make_model` has made the one that the config names.
+    # None only until `simulation.with_model` sets the model that the config names.
     model: Any = None
     client: OptimizerFactory = optax.sgd
     server: OptimizerFactory | None = None
@@ -62,7 +63,7 @@ class Recipe:
     file: str | None = field(default=None, hash=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Checks the fields; numbers of code of one's own are of the kind that they are declared as."""
+        """Checks the fields, and converts numbers of custom code to their declared types."""
         if self.model is not None and not isinstance(self.model, nn.Module):
             raise ValueError(f"recipe.model must be a Flax module, such as Net(); got {shown(self.model)}")
         for name, make in (("client", self.client), ("server", self.server)):
@@ -71,14 +72,14 @@ class Recipe:
                     f"recipe.{name} must make an optimiser from a step size, such as optax.adam or "
                     f"lambda rate: optax.adam(rate, b1=0.8); got {shown(make)}"
                 )
-        # A frozen record can be changed in no other way, and nobody has seen it yet.
+        # The only way to set a field of a frozen dataclass; nothing has read the field yet.
         if isinstance(self.policies, Mapping):
             object.__setattr__(self, "policies", {name: as_declared(one) for name, one in self.policies.items()})
         object.__setattr__(self, "reward", as_declared(self.reward))
         check_own(self.policies)
         if "reward" in self.policies:
             raise ValueError(
-                "policies['reward'] must have another name: numbers of the reward are called reward.NAME"
+                "policies['reward'] must have another name: reward.NAME names the numbers of the reward"
             )
         check_reward(self.reward)
         if self.network is not None:
@@ -86,30 +87,30 @@ class Recipe:
 
     @property
     def numbered(self) -> dict[str, Any]:
-        """Parts of one's own whose numbers can be axes, by name: policies that learn, and the reward."""
+        """Custom parts whose numbers can be axes, by name: policies that learn, and the reward."""
         reward = {"reward": self.reward} if self.has_reward and has_numbers(self.reward) else {}
         return learners_in(self.policies) | reward
 
     @property
     def has_reward(self) -> bool:
-        """Whether the reward is one's own."""
+        """Whether the reward is a custom one."""
         return type(self.reward) is not PaperReward
 
     @property
     def reads_settings(self) -> bool:
-        """Whether code of one's own is given the config on the way to a graph, and may read any setting."""
+        """Whether custom code receives the config before a graph is found, and so may read any setting."""
         return bool(self.policies) or self.has_reward or is_made(self.network)
 
 
 def check_optimisers(recipe: Recipe, shape: tuple[int, ...]) -> None:
-    """Checks that a recipe's own optimisers can be made and take a step with its model; compiles nothing.
+    """Checks that a recipe's custom optimisers can be made and can step its model; compiles nothing.
 
     Args:
-        recipe: with its model.
-        shape: of a point.
+        recipe: a recipe with a model.
+        shape: shape of a point.
 
     Raises:
-        ValueError: one cannot.
+        ValueError: an optimiser fails; one line names it and the reason.
     """
     x = jax.ShapeDtypeStruct((1, *shape), jnp.float32)
     for name, make in (("client", recipe.client), ("server", recipe.server)):
@@ -119,7 +120,7 @@ def check_optimisers(recipe: Recipe, shape: tuple[int, ...]) -> None:
         def step(rate: Array, parameters: Parameters, make: OptimizerFactory = make) -> Any:
             optimiser = make(rate)
             if not (callable(getattr(optimiser, "init", None)) and callable(getattr(optimiser, "update", None))):
-                raise TypeError(f"it makes {shown(optimiser)}")
+                raise TypeError(f"it returns {shown(optimiser)}")
             return optimiser.update(parameters, optimiser.init(parameters), parameters)
 
         try:
@@ -127,5 +128,5 @@ def check_optimisers(recipe: Recipe, shape: tuple[int, ...]) -> None:
             jax.eval_shape(step, jax.ShapeDtypeStruct((), jnp.float32), parameters)
         except Exception as error:
             raise ValueError(
-                f"recipe.{name} must make an optimiser from a step size that is traced: {cut(str(error), 90)}"
+                f"recipe.{name} must make an optimiser from a traced step size: {cut(str(error), 90)}"
             ) from error

@@ -1,4 +1,4 @@
-"""Rewards of one exchange (Section III-C): diversity score, local, global and total reward; or one's own."""
+"""Rewards of one exchange (Section III-C): diversity score, local, global and total reward; custom rewards."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from d2djax.parts import check_part
 if TYPE_CHECKING:
     from d2djax.network import Network
 
-# A count that equals its threshold but for float32 rounding must count.
+# Relative tolerance: a count that equals its threshold up to float32 rounding must count.
 TOLERANCE = 1e-5
 
 
@@ -42,7 +42,7 @@ class Rewards:
         local: `r_L`, [N].
         global_: `r_G` of each device's cluster, [N].
         total: `R`, [N].
-        requested_inter: `Q-tilde`, [N], points requested from outside by cluster label; 0 past K.
+        requested_inter: `Q-tilde`, [N], points requested from outside, by cluster label; 0 from entry K on.
     """
 
     local: Array
@@ -52,11 +52,11 @@ class Rewards:
 
 
 def num_diverse_classes(counts: Array, thresholds: Array) -> Array:
-    """Classes with at least the threshold's points, eq. 6 left side; equal up to 1e-5 counts.
+    """Number of classes with at least the threshold of points, left side of eq. 6, up to a relative 1e-5.
 
     Args:
         counts: [N, L] float.
-        thresholds: [N, L] float, already scaled by the score fraction where f is meant.
+        thresholds: [N, L] float; for the score f, already scaled by `score_fraction`.
 
     Returns:
         [N] float32, 0..L.
@@ -66,7 +66,7 @@ def num_diverse_classes(counts: Array, thresholds: Array) -> Array:
 
 
 def diversity_score(counts: Array, thresholds: Array, min_classes: Array | int) -> Array:
-    """Score `f = n` if `n >= L-hat` else 0, with n the number of classes at or above their threshold.
+    """Diversity score `f = n` if `n >= L-hat` else 0, with n the number of classes at or above their threshold.
 
     Args:
         counts: `D-hat`, [N, L] float.
@@ -77,7 +77,7 @@ def diversity_score(counts: Array, thresholds: Array, min_classes: Array | int) 
         `f`, [N] float32.
 
     Raises:
-        ValueError: the shapes differ, or outside `jit` a value is negative or no number.
+        ValueError: the shapes differ, or outside `jit` a value is negative or not finite.
     """
     check_shape("thresholds", thresholds, np.shape(counts), "of the shape of counts")
     check_values("counts", counts, "0 or more", is_not_negative)
@@ -86,10 +86,10 @@ def diversity_score(counts: Array, thresholds: Array, min_classes: Array | int) 
 
 
 def score_of(number: Array, min_classes: Array | int) -> Array:
-    """Score `f` of a number of classes at or above their threshold: the number, or 0 below `L-hat`; [...] float.
+    """Diversity score of a number of classes: the number itself, or 0 if it is below `L-hat`.
 
     Args:
-        number: [...] float, number of classes.
+        number: [...] float, number of classes at or above their threshold.
         min_classes: `L-hat`, [] int.
 
     Returns:
@@ -113,15 +113,15 @@ def rewards(
 ) -> Rewards:
     """Rewards of all devices (Section III-C).
 
-    `r_L = alpha_1 f - alpha_2 P_D`; `r_G[k] = mean_i r_L[i] + alpha_3 (B[k] - Q-tilde[k])`, where Q-tilde
-    sums the points that devices of cluster k request from outside it; `R = r_L + gamma r_G`.
+    `r_L = alpha_1 f - alpha_2 P_D`; `r_G[k] = mean_i r_L[i] + alpha_3 (B[k] - Q-tilde[k])`, where `Q-tilde[k]` is
+    the number of points that cluster k requests from outside; `R = r_L + gamma r_G`.
 
     Args:
         score: `f`, [N] float.
         outage: `P_D(i, links[i])`, [N] float.
         requested: `Q`, [N, L] float.
-        links: [N] int32.
-        cluster: [N] int32.
+        links: [N] int32, transmitter of each device.
+        cluster: [N] int32, label of each device's cluster.
         budget: `B`, [N] float, by cluster label.
         alpha_diversity: `alpha_1`.
         alpha_outage: `alpha_2`.
@@ -132,7 +132,7 @@ def rewards(
         The rewards, fields [N] float32.
 
     Raises:
-        ValueError: shapes do not agree, or outside `jit` a value is none of its kind.
+        ValueError: shapes do not agree, or outside `jit` a value is out of range.
     """
     score, outage, requested = jnp.asarray(score), jnp.asarray(outage), jnp.asarray(requested)
     links, cluster, budget = jnp.asarray(links), jnp.asarray(cluster), jnp.asarray(budget)
@@ -156,15 +156,15 @@ def rewards(
 
 
 def requested_from_outside(requested: Array, links: Array, cluster: Array) -> Array:
-    """`Q-tilde`: points that the devices of a cluster request from outside it.
+    """`Q-tilde`: points that the devices of each cluster request from other clusters.
 
     Args:
         requested: `Q`, [N, L] float.
-        links: [N] int32.
-        cluster: [N] int32.
+        links: [N] int32, transmitter of each device.
+        cluster: [N] int32, label of each device's cluster.
 
     Returns:
-        [N] float32, by cluster label; 0 past K.
+        [N] float32, by cluster label; 0 from entry K on.
     """
     from_outside = jnp.where(cluster[links] != cluster, jnp.sum(requested, axis=-1), 0.0)
     return jnp.zeros(cluster.shape, jnp.float32).at[cluster].add(from_outside)
@@ -173,7 +173,7 @@ def requested_from_outside(requested: Array, links: Array, cluster: Array) -> Ar
 def mean_rewards(
     score: Array, outage: Array, unspent: Array, weights: Sequence[Array | float]
 ) -> tuple[Array, Array, Array]:
-    """Means over the devices of `r_L`, `r_G` and `R` by any weights: all are linear in what they weigh.
+    """Means over the devices of `r_L`, `r_G` and `R` for given weights, from the means of their linear terms.
 
     Args:
         score: mean of `f` over the devices, [...] float.
@@ -182,7 +182,7 @@ def mean_rewards(
         weights: `alpha_1`, `alpha_2`, `alpha_3` and `gamma`.
 
     Returns:
-        The local, the global and the total reward, each [...].
+        `(local, global, total)`, each [...] float.
     """
     alpha_diversity, alpha_outage, alpha_budget, gamma = weights
     local = alpha_diversity * score - alpha_outage * outage
@@ -190,16 +190,16 @@ def mean_rewards(
     return local, global_, local + gamma * global_
 
 
-# --- as a part of a recipe, which may have another one in its place ---
+# --- the reward as a part of a recipe ---
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class PaperReward:
-    """The reward of Section III-C, by the weights of the config; see `rewards`.
+    """The reward of Section III-C, with the weights of the config; see `rewards`.
 
-    A reward of one's own is called like this one. One that is such a dataclass has numbers, which can be axes; a
-    plain function has none.
+    A custom reward has the same signature. If it is such a dataclass, its numbers can be axes; a plain function has
+    none.
     """
 
     def __call__(
@@ -211,14 +211,14 @@ class PaperReward:
             network: the network.
             state: [] int32, channel state.
             links: [N] int32, transmitter of each device.
-            exchange: what was offered, asked, sent and received over these links, and the counts after it.
+            exchange: offers, requests and transfers over these links, and the counts after it.
             config: the weights, `min_classes` and `score_fraction`.
 
         Returns:
-            The rewards.
+            The rewards, fields [N] float32.
         """
-        # Deviation: the paper's f asks for all of c, which a receiver that lacks a class never gets over a lossy
-        # link, since it requests exactly c. So f compares with a share of c; `score_fraction=1` is the paper.
+        # Deviation: the paper's f requires all of c, which a receiver without a class never gets over a lossy link,
+        # since it requests exactly c. So f requires only a fraction of c; `score_fraction=1` is the paper.
         needed = network.thresholds * score_fraction(config)
         return rewards(
             diversity_score(exchange.counts, needed, config.min_classes),
@@ -234,13 +234,10 @@ class PaperReward:
         )
 
     def upper_bound(self, config: Config) -> Any:
-        """What no total reward exceeds: `alpha_1 L + gamma (alpha_1 L + alpha_3 B)`, [] float.
+        """Upper bound on the total reward: `alpha_1 L + gamma (alpha_1 L + alpha_3 B)`, [] float.
 
         Args:
             config: `num_classes` L, `cluster_budget` B, and the weights.
-
-        Returns:
-            [] float.
         """
         most = config.alpha_diversity * config.num_classes
         return most + config.gamma * (most + config.alpha_budget * config.cluster_budget)
@@ -250,19 +247,19 @@ PAPER = PaperReward()
 
 
 def check_reward(reward: Any) -> None:
-    """Checks that a reward of one's own is one that can be called, and made of numbers if it is an object.
+    """Checks that a custom reward is callable and, unless it is a function, a valid part; see `check_part`.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not.
     """
     if isinstance(reward, type):
         raise ValueError(f"recipe.reward must be an object, such as {reward.__name__}(); got the class itself")
     if not callable(reward):
         raise ValueError(
             "recipe.reward must be a function (network, state, links, exchange, config), or a frozen dataclass "
-            f"that is called so; got {shown(reward)}"
+            f"that can be called so; got {shown(reward)}"
         )
-    # A function has no numbers; anything else that is called holds some.
+    # A function has no numbers; any other callable may have some.
     if not inspect.isroutine(reward):
         check_part("recipe.reward", reward)
 
@@ -275,10 +272,10 @@ def check_rewards(found: Any, num_devices: int) -> Rewards:
         num_devices: N.
 
     Returns:
-        The same.
+        `found`, unchanged.
 
     Raises:
-        ValueError: they are no `Rewards` whose fields are [N] float.
+        ValueError: it is no `Rewards` with fields [N] float.
     """
     if not isinstance(found, Rewards):
         raise ValueError(f"the reward must return d2djax.Rewards; got {shown(found)}")
@@ -292,12 +289,12 @@ def check_rewards(found: Any, num_devices: int) -> Rewards:
 
 
 def initial_value(config: Config, num_classes: int, reward: Any = PAPER) -> Any:
-    """Value of an untried link: the setting, or else what no reward exceeds, by the bound of the reward.
+    """Value of an untried link: the setting `initial_value`, or else the upper bound of the reward.
 
     Args:
-        config: `initial_value`, and all that the bound depends on.
+        config: `initial_value`, and the settings that the bound depends on.
         num_classes: L.
-        reward: the reward, with `upper_bound`.
+        reward: the reward; it needs `upper_bound` unless the setting is given.
 
     Returns:
         [] float.

@@ -1,4 +1,4 @@
-"""Random keys by address: a draw depends on its name and step, never on what was drawn before."""
+"""Counter-based random keys: a draw depends on its stream and step, never on earlier draws."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from jax import Array
 
 
 class Stream(IntEnum):
-    """Names of the independent random streams of a run.
+    """The independent random streams of a run.
 
-    Append only: each number is part of every published result.
+    Append only: all published results depend on these numbers.
     """
 
     POSITION = 0
@@ -36,7 +36,7 @@ class Stream(IntEnum):
 
 
 def run_key(seed: int | Array) -> Array:
-    """Key of the run with this seed, whatever other runs there are.
+    """Key of the run with a seed; independent of all other runs.
 
     Args:
         seed: [] int32.
@@ -44,17 +44,17 @@ def run_key(seed: int | Array) -> Array:
     Returns:
         A typed key, shape [].
     """
-    # Another generator, which JAX can be set to, would draw other runs.
+    # Fixed, since a generator chosen in JAX's settings would change the results.
     return jax.random.key(seed, impl="threefry2x32")
 
 
 def at(key: Array, stream: Stream, step: int | Array = 0) -> Array:
-    """Key of one stream at one step; `key` itself may be used again.
+    """Key of one stream at one step; `key` can be reused for others.
 
     Args:
         key: the key of the run.
-        stream: which kind of draw.
-        step: [] int32, the episode, training step or device that the draw belongs to.
+        stream: the kind of draw.
+        step: [] int32, the episode, training step or device of the draw.
 
     Returns:
         A typed key, shape [].
@@ -63,19 +63,19 @@ def at(key: Array, stream: Stream, step: int | Array = 0) -> Array:
 
 
 def draw_rounded_up(key: Array, draw: Callable[..., Array], shape: tuple[int, ...], least: int = 256) -> Array:
-    """Random numbers from the start of a list that may be longer: a few lengths serve all shapes.
+    """Random numbers as a prefix of a 1-D draw whose length is rounded up.
 
-    Number i of a list does not depend on its length, and what is equal in a program XLA compiles once: draws of one
-    length, as lists, take far less time to compile than draws of many shapes.
+    Entry i of a 1-D draw does not depend on its length, and XLA compiles equal computations once: 1-D draws of a
+    few lengths compile far faster than draws of many shapes.
 
     Args:
-        key: a key.
-        draw: gives random numbers of a key and a shape, such as `jax.random.uniform`.
+        key: key of the draw.
+        draw: `(key, shape) -> numbers`, such as `jax.random.uniform`.
         shape: shape of the result.
-        least: length of the list for shorter ones.
+        least: smallest length of a draw.
 
     Returns:
-        `draw(key, shape)`; at most a quarter more is drawn, or `least`.
+        The first entries of the draw, in the given shape. The draw is at most a quarter longer, or `least` long.
     """
     size = math.prod(shape)
     step = 2 ** max(0, size.bit_length() - 3)
@@ -83,38 +83,38 @@ def draw_rounded_up(key: Array, draw: Callable[..., Array], shape: tuple[int, ..
 
 
 def uniform_numbers(key: Array, shape: tuple[int, ...]) -> Array:
-    """Uniform numbers in [0, 1), float32: those of `jax.random.uniform`.
+    """Uniform numbers; see `draw_rounded_up` and `jax.random.uniform`.
 
     Args:
-        key: of the draw.
-        shape: of the numbers.
+        key: key of the draw.
+        shape: shape of the result.
 
     Returns:
-        Numbers in this shape, float32 in [0, 1).
+        float32 in [0, 1), in the given shape.
     """
     return draw_rounded_up(key, jax.random.uniform, shape)
 
 
 def normal_numbers(key: Array, shape: tuple[int, ...]) -> Array:
-    """Standard normal numbers, float32: those of `jax.random.normal`.
+    """Standard normal numbers; see `draw_rounded_up` and `jax.random.normal`.
 
     Args:
-        key: of the draw.
-        shape: of the numbers.
+        key: key of the draw.
+        shape: shape of the result.
 
     Returns:
-        Numbers in this shape, float32.
+        float32 in the given shape.
     """
     return draw_rounded_up(key, jax.random.normal, shape)
 
 
 def uniform_integer(key: Array, shape: tuple[int, ...], bound: int) -> Array:
-    """Whole numbers uniform over 0..bound-1, from one uniform number each.
+    """Uniform integers in 0..bound-1, from one uniform number each.
 
-    `jax.random.randint` draws twice to remove a bias that is far below float32 for the small bounds used here.
+    `jax.random.randint` draws twice to remove a bias, which is far below float32 precision for small bounds.
 
     Args:
-        key: a key.
+        key: key of the draw.
         shape: shape of the result.
         bound: at least 1, far below 2**23.
 

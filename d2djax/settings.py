@@ -1,4 +1,4 @@
-"""Every setting of a run in one record, as plain Python: the command line shows its help without starting JAX."""
+"""All settings of a run in one record of plain Python, so that `--help` works without importing JAX."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def leaf(default: Any, rule: str = "") -> Any:
     return field(default=default, metadata={"rule": rule})
 
 
-# Names in `data.built_in`; those with official files that `download` fetches have a list of their own.
+# Names in `data.built_in`; those with official files that `download` fetches are listed separately.
 DownloadName = Literal["fashion_mnist", "cifar10"]
-# `own`: given as arrays, `run(config, data=...)`.
+# `own`: custom data, `run(config, data=...)`.
 DatasetName = Literal["radioml", DownloadName, "own"]
 # The keys of `channel.MODELS`.
 ChannelName = Literal["shadowing", "mobility"]
@@ -27,7 +27,7 @@ SchemeName = Literal["fedavg", "fedprox", "fedsgd"]
 PolicyName = Literal["none", "uniform", "rl", "nearest", "best_response", "pooled"]
 
 
-# What settings are called that had another name in earlier versions.
+# Current names of settings that had another name in earlier versions.
 RENAMED = {
     "methods": "policies",
     "shadowing_deviation": "shadowing_std",
@@ -44,18 +44,18 @@ class Config:
     A default that the paper gives says "As in the paper"; the paper does not give the others, which are ours.
 
     Attributes:
-        dataset: Data set that the devices hold; own: points of your own, `--data mine.npz`, in Python
+        dataset: Data set that the devices hold; own: your own data, given by `--data mine.npz` or in Python by
             `run(config, data=...)`. Static.
-        data_dir: Folder of the data set; none: the usual places, or made in process (radioml). Static.
+        data_dir: Folder of the data set; none: the usual folders, or synthesised in process (radioml). Static.
         min_snr: Lowest signal-to-noise ratio of the radio windows, dB; it has no effect on images. Static.
         policies: Policies that are compared in each run: how the devices choose their links. As in
             the paper. Static.
-        num_devices: Number of devices `N`; where points have owners, or a network of your own is given, the
-            default stands for theirs. As in the paper. Static.
+        num_devices: Number of devices `N`; by default that of the owners of points or of your own network, if
+            given. As in the paper. Static.
         num_classes: Number of classes `L`; 0: those of the data set. As in the paper. Static.
-        num_states: Number of channel states `S`; where gains are given, the default stands for theirs. Static.
+        num_states: Number of channel states `S`; by default that of the given gains, if any. Static.
         field_size: Side of the square field, m.
-        num_hotspots: Number of hot spots, around which the devices stand. Static.
+        num_hotspots: Number of hot spots, around which the devices are placed. Static.
         hotspot_spread: Standard deviation of a device's distance to its hot spot along each axis, m.
         channel_model: What a channel state is: a draw of the shadowing, or a snapshot of moving devices. Static.
         shadowing_std: Standard deviation of the log-normal shadowing, dB.
@@ -66,24 +66,24 @@ class Config:
         noise_power: Noise power `sigma^2`, W; by default -174 dBm/Hz over 1 MHz.
         rate: Rate `r` of a transmission, bit/s/Hz.
         stay_probability: Probability that the channel keeps its state from one episode to the next.
-        max_outage: Largest outage probability `alpha_D` inside a cluster.
+        max_outage: Largest outage probability `alpha_D` within a cluster.
         cluster_budget: Budget `B`: data points that each cluster may request over links from outside it.
         trust_probability: Probability that a device trusts another with a class.
         num_sensitive_classes: Number of classes that are trusted with `sensitive_trust_probability`, drawn per run.
         sensitive_trust_probability: Probability that a device trusts another with a sensitive class.
-        partition: How points are dealt: some classes to each device, shares of each class drawn from a
-            Dirichlet distribution, shards of a list sorted by class, or i.i.d.; own: points have owners, or a
-            network of your own has counts, which is filled in. As in the paper. Static.
+        partition: How points are distributed: some classes to each device, shares of each class drawn from a
+            Dirichlet distribution, shards of a list sorted by class, or i.i.d.; own: set automatically if points
+            have owners or your own network has counts. As in the paper. Static.
         classes_per_device: Classes that each device starts with, in partition k_classes. As in the paper. Static.
         concentration: Parameter `alpha` of partition dirichlet; the smaller, the fewer classes a device has.
         shards_per_device: Shards that each device starts with, in partition shards. Static.
-        points_per_device: Data points that a device starts with, in partition dirichlet on average; 0: 990 of
-            radioml, 1,200 of images, or as many as the owners have. As in the paper. Static.
+        points_per_device: Data points that a device starts with, in partition dirichlet on average; 0: 990 for
+            radioml, 1,200 for images, or the mean over the owners. As in the paper. Static.
         test_fraction: Share of each class, or of the points of each owner, that is held out for testing. As in
             the paper. Static.
         threshold: Threshold `c_i[l]`: data points that a device needs of each class, the same for all.
         min_classes: Number of classes `L-hat` that every device should hold.
-        score_fraction: Share of the threshold that counts in the score f; none: `1 - alpha_D`.
+        score_fraction: Fraction of the threshold that the score f requires; none: `1 - alpha_D`.
         num_episodes: Number of episodes `E` of policy training. Static.
         record_every: Episodes between two points of the recorded history, over which each is averaged; a divisor of
             `num_episodes`. Static.
@@ -93,33 +93,33 @@ class Config:
         alpha_outage: Weight `alpha_2` of the outage of the chosen link.
         alpha_budget: Weight `alpha_3` of each data point above or below the cluster's budget.
         gamma: Weight `gamma` of the global reward.
-        reference_weights: `alpha_1`, `alpha_2`, `alpha_3` and `gamma` by which all graphs are valued alike,
-            whatever weights they were learned with; no device learns from them.
-        deployment: The learned graph is the greedy one, or a sample of the policy. Static.
-        delivery: How many whole points arrive: the expected number rounded down, or a binomial draw. Static.
+        reference_weights: `alpha_1`, `alpha_2`, `alpha_3` and `gamma` of the reference reward, which compares
+            graphs learned with different weights; no device learns from it.
+        deployment: Whether the learned graph is the greedy one or a sample of the policy. Static.
+        delivery: How many whole points arrive: the expected number, rounded down, or a binomial draw. Static.
         best_response_restarts: Number of starting graphs of the centralised best response. Static.
         best_response_sweeps: Passes over all devices from each starting graph. Static.
-        power_mode: Energy is counted with power that keeps an outage of `alpha_D`, or with fixed powers. Static.
+        power_mode: Whether energies use power control with an outage of `alpha_D`, or fixed powers. Static.
         bandwidth: Bandwidth `W`, Hz; it sets how long a transmission takes.
         d2d_power: Transmit power `P_D2D` between devices in mode fixed, W.
         d2s_power: Transmit power `P_D2S` to the server in mode fixed, W.
         amplifier_efficiency: Efficiency `eta` of the power amplifier: radiated over consumed power.
-        circuit_power: Power `P_c` that a transmitter's circuits take besides, W.
-        receive_power: Power `P_rx` that a receiver takes, W.
-        d2s_distance_ratio: Distance to the server, in mean distances between two devices. As in the paper.
-        model: Model that is trained; auto: that of the data set, of the kind that the paper names. Static.
+        circuit_power: Power `P_c` that the circuits of a transmitter consume, W.
+        receive_power: Power `P_rx` that a receiver consumes, W.
+        d2s_distance_ratio: Distance to the server over the mean distance between two devices. As in the paper.
+        model: Model to train; auto: the default of the data set, of the kind that the paper names. Static.
         scheme: What is aggregated: models (fedavg), models held near the global one (fedprox), or gradients at
             every step (fedsgd). As in the paper. Static.
         num_steps: Number of local training steps `T`. Static.
         aggregation_interval: Local steps `tau_a` between two aggregations; a divisor of `num_steps`. Static.
         evaluate_every: Aggregations between two evaluations of the global model. Static.
         batch_size: Points in a minibatch. Static.
-        learning_rate: Step size of the devices' optimiser; none: 0.05 for images, 0.2 for radio windows. Data or
-            an optimiser of your own have no default.
-        server_learning_rate: Step size of the server's optimiser; where one is given, it has no default.
+        learning_rate: Step size of the devices' optimiser; none: 0.05 for images, 0.2 for radio windows. Your own
+            data or optimiser has no default.
+        server_learning_rate: Step size of the server's optimiser; required if the recipe has one.
         proximal_weight: Weight `mu` of FedProx's proximal term.
-        num_stragglers: Number of devices `m` whose update the server does not get. As in the paper.
-        straggler_draw: Whether the stragglers are drawn once per run or anew per aggregation. Static.
+        num_stragglers: Number of devices `m` whose update does not reach the server. As in the paper.
+        straggler_draw: Whether the stragglers are drawn once per run or for each aggregation. Static.
     """
 
     dataset: DatasetName = static("radioml")

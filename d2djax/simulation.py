@@ -1,4 +1,4 @@
-"""One run: a pure function of key, config and data, all policies with common random numbers (Section IV)."""
+"""One run as a pure function of key, config and data; policies share random numbers (Section IV)."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ from d2djax.transfer import floor_points, pool, transfer, whole_points
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Graphs:
-    """What a run decides before training: for every policy the graph, its worth and who holds what.
+    """The results of a run before training: each policy's graph, its values, and the points after the exchange.
 
     Attributes:
         network: the network of the run.
-        state: [] int32, channel state in which the exchange happens.
-        place: [N, 2] float32, metres, where the devices are in that state.
+        state: [] int32, channel state of the exchange.
+        place: [N, 2] float32, metres, positions of the devices in that state.
         links: [M, S, N] int32, graph of each policy in each state.
-        values: scalars of each policy's graph in each state, name to [M, S] float32 (see `History`); NaN for
-            a policy without a graph.
-        received: [M, N, L] int32, whole points of each class that each device gets in the exchange.
-        counts: [M, N, L] int32, whole points of each class after it.
-        exchange_energy: [M] float32, J, what the exchange of points takes; NaN where points are pooled instead.
-        control_energy: [M] float32, J, what the messages take that agree on the exchange, in discovery E times.
-        upload_energy: [] float32, J, what the uploads of one aggregation take; none where no model is named.
-        points_moved: [M] int32, whole points that changed their device; none are counted where they are pooled.
-        history: learning curves of each policy, fields [M, episodes]; NaN for those that do not learn, none if
-            no policy does.
-        bound: [] float32, what no reward should exceed, where policies start from that.
+        values: scalars of each policy's graph in each state, by name, [M, S] float32 (see `History`); NaN for a
+            policy without a graph.
+        received: [M, N, L] int32, whole points of each class that each device receives in the exchange.
+        counts: [M, N, L] int32, whole points of each class of each device after the exchange.
+        points_moved: [M] int32, whole points that changed their device; 0 if points are pooled.
+        exchange_energy: [M] float32, J, of the exchange of points; NaN if points are pooled.
+        control_energy: [M] float32, J, of all control messages, those of discovery included.
+        upload_energy: [] float32, J, of the uploads of one aggregation; None if no model is named.
+        history: learning curves of each policy, fields [M, records]; NaN for policies that do not learn, None if no
+            policy does.
+        bound: [] float32, upper bound of the reward at which policies start; None if none does.
     """
 
     network: Network
@@ -73,10 +73,10 @@ class Graphs:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Result:
-    """All that one run yields.
+    """The results of one run.
 
     Attributes:
-        graphs: what was decided before training.
+        graphs: the results before training.
         learning: learning curves of each policy, fields [M, rounds].
     """
 
@@ -85,7 +85,7 @@ class Result:
 
 
 def _sampled(key: Array, policy: Any, memory: Any, num_states: int) -> tuple[Array, Array]:
-    """[S, N] int32: a graph that is drawn from what was learned; and [] bool, whether there were weights for it."""
+    """[S, N] int32, a graph drawn from the learned policy; and [] bool, whether all rows have positive weights."""
 
     def draw(state):
         weight = policy.weights(at(key, Stream.RULE), memory, state)
@@ -100,7 +100,7 @@ def _sampled(key: Array, policy: Any, memory: Any, num_states: int) -> tuple[Arr
 def _graph_of(
     key: Array, network: Network, candidate: Candidate, learner: OwnPolicy | None, config: Config, reward: Any
 ) -> tuple[Array, History | None]:
-    """The graph of one policy in each state, [S, N] int32, and the learning curves of one that learns."""
+    """The graph of one policy in each state, [S, N] int32, and its learning curves, None if it does not learn."""
     if not candidate.learns:
         more = (reward,) if candidate.seeks_reward else ()
         return candidate.rule(key, network, config, *more), None
@@ -109,14 +109,14 @@ def _graph_of(
     if config.deployment == "greedy":
         return found.links, found.history
     links, is_graph = _sampled(key, policy, found.memory, config.num_states)
-    # A policy may have a best graph and yet no weights; see `learn`.
+    # A policy can have a `best` graph but no weights; see `best_links`.
     return links, marked(found.history, is_graph)
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class _Moved:
-    """The real exchange of one policy, counted; see `Graphs`."""
+    """The exchange of one policy in whole points; see `Graphs` for the fields."""
 
     received: Array
     counts: Array
@@ -127,7 +127,7 @@ class _Moved:
 def _exchange(
     key: Array, prepared: Prepared, place: Array, links: Array, state: Array, bits: float, config: Config
 ) -> _Moved:
-    """Counts the whole points that move over the links of one state, in which the devices stand at `place`."""
+    """Counts the whole points that move over the links of one state, in which `place` are the positions."""
     network, (moved, _) = prepared.network, exchange_and_reward(prepared, state, links, config)
     received = whole_points(key, moved, network.outage[state], links, config)
     given = jnp.zeros_like(received).at[links].add(received)
@@ -141,8 +141,8 @@ def _exchange(
 
 
 def _pool(key: Array, counts: Array, config: Config, places: int | None) -> _Moved:
-    """Deals all points anew; nothing is sent, since no exchange of the paper does this."""
-    # Their classes alone, device after device, in the order in which the points themselves are dealt.
+    """Redistributes all points; without energy, since no exchange of the paper does this."""
+    # Only the classes of the points, in the order in which the points are assigned: by device, then class.
     classes = jnp.tile(jnp.arange(config.num_classes, dtype=jnp.int32), config.num_devices)
     total = num_points(config) if places is None else places
     label = jnp.repeat(classes, counts.reshape(-1), total_repeat_length=total)
@@ -159,7 +159,7 @@ def _stack(trees: list[Any]) -> Any:
 
 
 def _histories(found: Sequence[History | None]) -> History | None:
-    """Learning curves of all policies, fields [M, episodes]; NaN for those that do not learn."""
+    """Learning curves of all policies, fields [M, records]; NaN for those that do not learn."""
     known = [one for one in found if one is not None]
     if not known:
         return None
@@ -168,9 +168,9 @@ def _histories(found: Sequence[History | None]) -> History | None:
 
 
 def _bound(candidates: Mapping[str, Candidate], network: Network, config: Config, reward: Any) -> Array | None:
-    """The upper bound of the reward, [] float32; none where no policy starts from one.
+    """The upper bound of the reward, [] float32; None if no policy starts from it.
 
-    That of the paper's reward holds by its formula, but for networks whose budgets are not those of the config.
+    The bound of the paper's reward holds unless a network has larger budgets than the config.
     """
     if config.initial_value is not None or not any(one.starts_at_bound for one in candidates.values()):
         return None
@@ -179,13 +179,13 @@ def _bound(candidates: Mapping[str, Candidate], network: Network, config: Config
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of what is trained on and with; part of the compiled program.
+    """Sizes of the data and the model; static in the compiled program.
 
     Attributes:
-        bits_per_point: size of a point when it is sent.
-        num_parameters: numbers in the model, which each device sends for an aggregation; none: no model is
-            named, so the energy of the uploads is not known.
-        places: where counts are given, a number that their sum does not exceed; none: the partition makes `N P`.
+        bits_per_point: bits of a transmitted point.
+        num_parameters: parameters of the model, which each device uploads at an aggregation; None if no model is
+            named, so that the energy of uploads is unknown.
+        places: length of the list of points if counts are given, at least their sum; None: `N P`.
     """
 
     bits_per_point: float
@@ -194,15 +194,12 @@ class Sizes:
 
 
 def sizes_of(points: Points, recipe: Recipe, config: Config | None = None) -> Sizes:
-    """The sizes of a data set and a recipe; where a network of one's own has counts, by the config of the runs.
+    """The sizes of a data set and a recipe.
 
     Args:
         points: all points of the data set.
-        recipe: with a model.
-        config: a validated config; needed where a network of one's own has counts.
-
-    Returns:
-        The sizes.
+        recipe: a recipe with a model.
+        config: a validated config; needed if a custom network has counts.
     """
     places = None if config is None else places_of(recipe.network, config)
     places = places if points.owned is None else points.owned.train.shape[0]
@@ -218,16 +215,16 @@ def find_graphs(
     parts: Mapping[str, Any] = {},
     reward: Any = PAPER,
 ) -> Graphs:
-    """Finds every policy's graph and counts what moves over it: all that comes before training but the points.
+    """Finds each policy's graph and counts the points that move over it: everything before training but the points.
 
     Args:
         key: key of the run.
-        network: its network.
+        network: the network of the run.
         config: a validated config.
         sizes: sizes of the data and the model.
-        candidates: the policies that are compared, by name.
-        parts: what has numbers of its own, with them, by name: policies of one's own that learn, and `reward`.
-        reward: what the devices learn from, unless it is among the parts.
+        candidates: the M policies to compare, by name.
+        parts: custom parts with numbers, by name: policies that learn, and `reward`; see `Recipe.numbered`.
+        reward: the reward, unless it is in `parts`.
 
     Returns:
         The graphs.
@@ -248,14 +245,14 @@ def find_graphs(
 
         return moved, jax.vmap(graph_values)(jnp.arange(config.num_states), links)
 
-    # One policy after another: the code of one compiles in a third of the time of that of three.
+    # Policy by policy: the program of one compiles in a third of the time of three.
     all_links = jnp.stack([links for links, _ in found])
     moved, graph_values = jax.lax.map(of_policy, all_links)
     without = np.flatnonzero([not one.has_graph for one in candidates.values()])
     if without.size:
         put = lambda all, new: all.at[without].set(new)  # noqa: E731
         moved = jax.tree.map(put, moved, _pool(key, network.counts, config, sizes.places))
-        # Pooled points come over no graph, so there is none to value.
+        # Pooled points use no graph, so there are no values.
         graph_values = jax.tree.map(lambda value: put(value, jnp.nan), graph_values)
     exchanges = jnp.array([one.num_exchanges(config) for one in candidates.values()], jnp.float32)
     return Graphs(
@@ -278,13 +275,13 @@ def find_graphs(
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Move:
-    """What moves before one training; all that sets one policy's training apart from another's.
+    """The exchange before one training; the only input in which the trainings of a run's policies differ.
 
     Attributes:
-        counts: [..., N, L] int32, points of each class before.
+        counts: [..., N, L] int32, points of each class before the exchange.
         links: [..., N] int32, the graph in the state of the exchange.
-        received: [..., N, L] int32, whole points that each device gets over its link.
-        is_pooled: [...] bool, all points are dealt anew instead; none if that is so for no policy.
+        received: [..., N, L] int32, whole points that each device receives over its link.
+        is_pooled: [...] bool, whether all points are redistributed instead; None if no policy does so.
     """
 
     counts: Array
@@ -294,14 +291,14 @@ class Move:
 
 
 def moves(graphs: Graphs, candidates: Mapping[str, Candidate]) -> Move:
-    """What moves for each policy of one run, fields [M, ...].
+    """The exchanges of all policies of one run.
 
     Args:
         graphs: of one run.
-        candidates: its policies, in their order.
+        candidates: its M policies, by name, in the order of the results.
 
     Returns:
-        What moves, fields with a leading axis of policies.
+        The exchanges, fields [M, ...].
     """
     same = jnp.broadcast_to(graphs.network.counts, graphs.received.shape)
     pools = [not one.has_graph for one in candidates.values()]
@@ -312,11 +309,11 @@ def moves(graphs: Graphs, candidates: Mapping[str, Candidate]) -> Move:
 def exchange_and_train(
     key: Array, move: Move, config: Config, points: Points, recipe: Recipe, places: int | None = None
 ) -> Learning:
-    """Deals the points, moves them and trains: what one policy of one run takes after its graph is found.
+    """Assigns the points, moves them and trains: everything after discovery, for one policy of one run.
 
     Args:
         key: key of the run.
-        move: what moves, for this policy.
+        move: the exchange of this policy, without leading axis.
         config: a validated config.
         points: all points of the data set.
         recipe: model and optimisers.
@@ -335,14 +332,11 @@ def exchange_and_train(
 
 
 def with_model(recipe: Recipe | None, config: Config) -> Recipe:
-    """A recipe with the model that the config names, unless it has one of its own or the config names none.
+    """The recipe with the model that the config names; unchanged if it has a model or `model="auto"`.
 
     Args:
-        recipe: any recipe; none: that of the paper.
+        recipe: any recipe; None: that of the paper.
         config: `model` and `num_classes`.
-
-    Returns:
-        The recipe.
     """
     recipe = Recipe() if recipe is None else recipe
     return (
@@ -351,19 +345,22 @@ def with_model(recipe: Recipe | None, config: Config) -> Recipe:
 
 
 def simulate(key: Array, config: Config, points: Points, recipe: Recipe | None = None) -> Result:
-    """Runs the whole of one run: network, graphs, exchange and federated training of every policy.
+    """Simulates one run: network, graphs, exchange and federated training of each policy.
 
-    All policies share the network, the split, the first model and the stream of minibatches, so their
-    differences are paired. Pure: `jit` it, and `vmap` it over keys and over the numbers of the config.
+    All policies share the network, the split, the initial model and the minibatch draws, so comparisons are paired.
+    The function is pure: use `jit`, and `vmap` over keys and over the numbers of the config.
 
     Args:
         key: key of the run.
         config: a validated config.
         points: all points of the data set.
-        recipe: policies, reward, model and optimisers of one's own; none: those of the paper, and SGD.
+        recipe: custom policies, reward, network, model and optimisers; None: those of the paper, and SGD.
 
     Returns:
-        The result.
+        The graphs and the learning curves.
+
+    Raises:
+        ValueError: config, data and recipe do not fit together.
     """
     recipe = with_model(recipe, config)
     counts = None if points.owned is None else points.owned.counts

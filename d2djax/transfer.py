@@ -1,4 +1,4 @@
-"""The real exchange before training (Section III-B): which data points each device holds afterwards."""
+"""The exchange of data points before training (Section III-B): which points each device holds after it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from d2djax.rng import Stream, at
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Holding:
-    """Who holds which points: one permutation of all points, cut into a stretch per device.
+    """The points of each device: a permutation of all points, in which each device has one contiguous range.
 
-    A ragged partition in fixed shapes: every point stands in exactly one place, whatever the sizes.
+    This stores a ragged partition in fixed shapes; each point occurs exactly once.
 
     Attributes:
-        points: [n] int32, numbers of points, device after device; -1 in places behind them that have no point.
-        start: [N] int32, where each device's stretch begins.
-        size: `|D-hat|`, [N] int32, points that each device holds.
+        points: [n] int32, indices of points, sorted by device; -1 in positions after the last point.
+        start: [N] int32, start of each device's range.
+        size: `|D-hat|`, [N] int32, number of points of each device.
     """
 
     points: Array
@@ -35,7 +35,7 @@ class Holding:
 
 
 def floor_points(real: Array) -> Array:
-    """Whole points in a real number of them, rounded down but for the error of float32.
+    """Rounds numbers of points down to whole points, with a tolerance for float32 errors.
 
     Args:
         real: [...] float, 0 or more.
@@ -43,21 +43,21 @@ def floor_points(real: Array) -> Array:
     Returns:
         [...] float, whole numbers.
     """
-    # Float32 may leave 12.999999 of the 13 points that 26 / 44 of 22 are: eight units in the last place.
+    # In float32, 26 / 44 of 22 points may be 12.999999 instead of 13; the tolerance is eight ulps.
     return jnp.floor(real * (1.0 + 1e-6))
 
 
 def whole_points(key: Array, moved: Exchange, outage: Array, links: Array, config: Config) -> Array:
-    """Points that really arrive, whole numbers (the exchange itself reckons with expectations).
+    """Whole points that arrive at each receiver (`Exchange` has expected numbers).
 
-    `expected`: `floor((1 - P_D) U)`. `sampled`: a binomial draw of `floor(U)` points with success `1 - P_D`.
-    Rounding down keeps every bound of the exchange.
+    With `expected` delivery `floor((1 - P_D) U)`; with `sampled` a binomial draw of `floor(U)` points with success
+    probability `1 - P_D`. Rounding down preserves all bounds of the exchange.
 
     Args:
         key: key of the run.
         moved: the exchange, fields [N, L].
-        outage: `P_D`, [N, N] float of the state of the exchange.
-        links: [N] int32.
+        outage: `P_D`, [N, N] float, in the state of the exchange.
+        links: [N] int32, transmitter of each device.
         config: `delivery`.
 
     Returns:
@@ -72,16 +72,16 @@ def whole_points(key: Array, moved: Exchange, outage: Array, links: Array, confi
 
 
 def _offset_in_class(links: Array, received: Array) -> Array:
-    """[N, L] int32: points of the class that the transmitter gives to receivers of smaller index."""
+    """[N, L] int32: points of each class that the transmitter sends to its receivers of smaller index."""
     num_devices = links.shape[0]
     index = jnp.arange(num_devices)
     before = (links[:, None] == links[None, :]) & (index[None, :] < index[:, None])
-    # An integer product: exact at any size, where a matrix unit might round.
+    # An integer product is exact at any size; a floating-point one might round.
     return jnp.matmul(before.astype(jnp.int32), received)
 
 
 def _check_sent(counts: Array, links: Array, received: Array) -> None:
-    """Outside `jit`: whole numbers of points move, and no device sends more of a class than it has."""
+    """Checks outside `jit` that whole points move, and that no device sends more of a class than it has."""
     if is_traced(counts) or is_traced(links) or is_traced(received):
         return
     whole = lambda values: (values >= 0) & (values == np.floor(values))  # noqa: E731
@@ -93,35 +93,36 @@ def _check_sent(counts: Array, links: Array, received: Array) -> None:
 
 
 def transfer(points: Array, counts: Array, links: Array, received: Array) -> Holding:
-    """Moves whole points from transmitters to receivers; each point ends in exactly one place.
+    """Moves whole points from transmitters to receivers; each point ends at exactly one device.
 
-    The points of a class that leave a device are the first ones it holds; they are shuffled, so these are
-    a random subset. Receivers of one transmitter are served in the order of their index.
+    A device sends the first points that it holds of a class, a random subset since they are shuffled. Receivers of
+    one transmitter are served in the order of their index.
 
     Args:
-        points: [n] int32, numbers of points, device after device, each device's sorted by class, then -1 in places
-            that have no point (see `points.assign`).
+        points: [n] int32, indices of points, sorted by device, then class; -1 in positions without a point (see
+            `points.assign`).
         counts: `D`, [N, L] int32, points of each class that each device has.
-        links: [N] int32.
-        received: [N, L] int32, points that each device receives; a transmitter's sum never exceeds its counts.
+        links: [N] int32, transmitter of each device.
+        received: [N, L] int32, points that each device receives; their sum over the receivers of a transmitter must
+            not exceed its counts.
 
     Returns:
         The holding after the exchange.
 
     Raises:
-        ValueError: shapes do not agree, or outside `jit` the counts do not add up to the points, or a device would
-            send more of a class than it has.
+        ValueError: shapes do not agree, or outside `jit` the counts do not match the points or a device would send
+            more of a class than it has.
 
     Example:
-        Five points. Device 0 has 10, 11 and 12 of class a and 20 of class b, device 1 has 21 of class b, device 2
-        has none. Both take from device 0: device 1 one point of each class, device 2 one of class a::
+        Device 0 has points 10, 11 and 12 of class a and 20 of class b, device 1 has 21 of class b, device 2 has
+        none. Both receive from device 0: device 1 one point of each class, device 2 one of class a::
 
-            point            10   11   12   20   21
-            steps: a device                      +1    the points of device 1 begin
-                   share 1   +1   -1        +1   -1    to device 1 and back, in class a and in class b
-                   share 2        +2   -2              to device 2 and back
-            their sum        +1   +1   -2   +1    0
-            owner             1    2    0    1    1    the running sum
+            point              10   11   12   20   21
+            steps: device 1                        +1    its points start
+                   to device 1 +1   -1        +1   -1    start and end of its share, in class a and in class b
+                   to device 2      +2   -2              start and end of its share
+            their sum          +1   +1   -2   +1    0
+            owner               1    2    0    1    1    the cumulative sum
 
         >>> counts, received = jnp.array([[3, 1], [0, 1], [0, 0]]), jnp.array([[0, 0], [1, 1], [1, 0]])
         >>> held = transfer(jnp.array([10, 11, 12, 20, 21]), counts, jnp.array([0, 0, 0]), received)
@@ -137,9 +138,9 @@ def transfer(points: Array, counts: Array, links: Array, received: Array) -> Hol
     device = jnp.arange(num_devices, dtype=jnp.int32)
     start = cell_starts(counts)
     first = start[links] + _offset_in_class(links, received)
-    # Along the list of points the owner is constant but for steps: by one where the next device's points begin,
-    # and to a receiver and back where its share begins and ends. Their running sum is the owner.
-    # Places without a point, behind those of the last device, belong to a device that there is not.
+    # Along the list of points, the owner changes in steps: by one at the start of the next device's points, and to
+    # a receiver and back at the start and end of its share. The cumulative sum of these steps is the owner.
+    # Positions without a point, after the last device, get the owner N, which does not exist.
     step = jnp.broadcast_to((device - links)[:, None], received.shape)
     change = jnp.zeros(total + 1, jnp.int32).at[jnp.append(start[1:, 0], jnp.sum(counts))].add(1)
     owner = jnp.cumsum(change.at[first].add(step).at[first + received].add(-step))[:-1]
@@ -149,19 +150,19 @@ def transfer(points: Array, counts: Array, links: Array, received: Array) -> Hol
 
 
 def pool(key: Array, points: Array, num_devices: int, is_full: bool = True) -> Holding:
-    """Deals all points anew, i.i.d. and as equally as they go: the upper bound of what any exchange can reach.
+    """Redistributes all points i.i.d. and as equally as possible, an upper bound for any exchange.
 
     Args:
         key: key of the run.
-        points: [n] int32, numbers of points.
+        points: [n] int32, indices of points.
         num_devices: `N`.
-        is_full: every place has a point; otherwise -1 stands in those that have none.
+        is_full: whether each position has a point; otherwise positions without a point hold -1.
 
     Returns:
-        A holding of P points for every device; where they are not `N P`, the first ones have one more.
+        The holding; if N does not divide the number of points, the first devices get one more.
 
     Raises:
-        ValueError: there is no device.
+        ValueError: `num_devices` is below 1.
     """
     if num_devices < 1:
         raise ValueError(f"num_devices must be at least 1; got {num_devices}")
@@ -169,7 +170,7 @@ def pool(key: Array, points: Array, num_devices: int, is_full: bool = True) -> H
     if is_full:
         dealt, total = jax.random.permutation(key, points), points.shape[0]
     else:
-        # By numbers that do not depend on how many places there are; those without a point stay behind.
+        # Sorts by random bits that do not depend on the length of the list; positions without a point come last.
         _, _, dealt = jax.lax.sort((points < 0, jax.random.bits(key, points.shape), points), num_keys=2)
         total = jnp.sum(points >= 0)
     share, extra = total // num_devices, total % num_devices

@@ -1,4 +1,4 @@
-"""Who may send which class to whom (Section II-A.3)."""
+"""Trust: which classes each device may send to each other device (Section II-A.3)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from d2djax.rng import Stream, at, uniform_numbers
 
 
 def draw_trust(key: Array, config: Config) -> Array:
-    """Draws the trust matrices of eq. 3, independently per owner, receiver and class.
+    """Draws the trust matrices of eq. 3, independently for each owner, receiver and class.
 
-    A class is trusted with `trust_probability`; `num_sensitive_classes` classes, drawn per run, only with
-    `sensitive_trust_probability`. Trust need not be mutual; every device trusts itself.
+    The probability is `trust_probability`, or `sensitive_trust_probability` for `num_sensitive_classes` classes
+    that are drawn per run. Trust need not be mutual; each device trusts itself.
 
     Args:
         key: key of the run.
-        config: `num_devices` N, `num_classes` L and the two probabilities.
+        config: `num_devices` N, `num_classes` L, `num_sensitive_classes` and the two probabilities.
 
     Returns:
         `T`, [N, N, L] bool; `trust[i, j, l]`: device i may send class l to device j.

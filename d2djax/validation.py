@@ -1,4 +1,4 @@
-"""The checks of a config, before anything compiles: kinds of values, ranges, and rules between fields."""
+"""Checks of a config before anything compiles: types, ranges, and rules between fields."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ RULES: dict[str, Callable[[Any], bool]] = {
     "at least 2": lambda value: value >= 2,
 }
 _INTERVAL = re.compile(r"(?:in|inside) ([\[(])(.+), (.+)([\])])")
-# What single precision holds, with some room for what is made of these numbers.
+# The range of single precision, with a margin for results computed from these numbers.
 _LEAST, _MOST = 1e-37, 1e37
-# Power that is sent at most: its energy is a number for any message that fits a memory.
+# Largest transmit power, W: the energy of any message that fits into memory is then finite.
 _MOST_POWER = 1e18
 
 
 def keeps(rule: str, value: Any) -> bool:
-    """Whether a number keeps a rule: a key of `RULES`, or an interval such as "in [0, 1)".
+    """Whether a number satisfies a rule: a key of `RULES`, or an interval such as "in [0, 1)".
 
-    An open end must also be kept in single precision, as which the number is used.
+    An open end must also hold after rounding to single precision, in which the number is used.
     """
     interval = _INTERVAL.fullmatch(rule)
     if interval is None:
@@ -46,10 +46,10 @@ def keeps(rule: str, value: Any) -> bool:
 
 
 def _plain(name: str, hint: Any, value: Any) -> Any:
-    """A value as the plain Python type of its field, so that equal settings are equal, print and compile once.
+    """Converts a value to the Python type of its field, so that equal settings compare equal and compile once.
 
     Raises:
-        ValueError: it is not of the field's kind: a choice, a text, a whole number or a number of float32.
+        ValueError: the value is not of the field's type `hint`: a choice, a string, an integer or a float32 number.
     """
     if get_origin(hint) is UnionType:
         if value is None:
@@ -68,20 +68,25 @@ def _plain(name: str, hint: Any, value: Any) -> Any:
         return value
     if hint is str:
         if not isinstance(value, (str, os.PathLike)):
-            raise ValueError(f"{name} must be a text; got {shown(value)}")
+            raise ValueError(f"{name} must be a string; got {shown(value)}")
         return os.fspath(value)
     return plain_number(name, hint, value)
 
 
 def plain_number(name: str, kind: type, value: Any) -> int | float:
-    """A finite number of Python that float32 can hold, whole and below 2**31 if `kind` is int.
+    """Converts a value to a finite Python number that float32 can hold, or an integer below 2**31.
+
+    Args:
+        name: of the setting, for the message.
+        kind: `int` or `float`.
+        value: anything.
 
     Raises:
-        ValueError: the value is none.
+        ValueError: the value is no such number.
     """
     if not is_number(value):
         raise ValueError(f"{name} must be a number; got {shown(value)}")
-    # From here on a number of Python: those of JAX compare in 32 bits.
+    # A Python number from here on, since JAX's compare in 32 bits.
     value = value if isinstance(value, int) else value.item() if hasattr(value, "item") else float(value)
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{name} must be a finite number; got {shown(value)}")
@@ -96,7 +101,7 @@ def plain_number(name: str, kind: type, value: Any) -> int | float:
 
 
 def _rules_between(config: Config) -> list[tuple[str, bool, str]]:
-    """(field, holds, rule) of every rule that ties one field to another."""
+    """`(field, holds, rule)` of each rule between fields."""
     num_rounds, points = (
         config.num_steps // config.aggregation_interval,
         config.num_devices * config.points_per_device,
@@ -109,7 +114,7 @@ def _rules_between(config: Config) -> list[tuple[str, bool, str]]:
             (
                 "points_per_device",
                 config.points_per_device >= config.classes_per_device,
-                "at least one point a class",
+                "at least one point per class",
             ),
         ],
         "shards": [
@@ -131,11 +136,11 @@ def _rules_between(config: Config) -> list[tuple[str, bool, str]]:
 
 
 def _rules_of_the_channel(config: Config) -> list[tuple[str, bool, str]]:
-    """Rules that keep powers and energies within what single precision holds; see `channel` and `energy`."""
+    """Rules that keep powers and energies in the range of single precision; see `channel` and `energy`."""
     farthest = max(1.0, math.sqrt(2) * config.field_size)
     loss = config.path_loss_exponent * math.log10(farthest)
     heard = math.log10(config.transmit_power * config.reference_gain) - loss
-    # Places that are folded into the field keep four digits.
+    # Positions reflected into the field then keep four digits.
     by_field = f"at most 1,000 times field_size, {config.field_size:g}"
     rules = [
         ("hotspot_spread", config.hotspot_spread <= 1000 * config.field_size, by_field),
@@ -147,8 +152,8 @@ def _rules_of_the_channel(config: Config) -> list[tuple[str, bool, str]]:
         (
             "path_loss_exponent",
             heard >= math.log10(_LEAST),
-            f"smaller: with field_size, transmit_power and reference_gain, 1e{heard:.0f} W would cross the field, "
-            f"and single precision holds {_LEAST:g}",
+            f"smaller: with field_size, transmit_power and reference_gain, 1e{heard:.0f} W would arrive across the "
+            f"field, below {_LEAST:g} W, the least that single precision holds",
         ),
     ]
     if config.power_mode == "power_control":
@@ -160,25 +165,25 @@ def _rules_of_the_channel(config: Config) -> list[tuple[str, bool, str]]:
                 "path_loss_exponent",
                 far <= math.log10(_MOST) and sent <= math.log10(_MOST_POWER),
                 "smaller: with field_size, d2s_distance_ratio, rate, noise_power, reference_gain and "
-                f"max_outage, the server would be reached with 1e{sent:.0f} W",
+                f"max_outage, reaching the server would take 1e{sent:.0f} W",
             )
         )
     return rules
 
 
 def _rules_of_the_reward(config: Config) -> list[tuple[str, bool, str]]:
-    """Rules that keep the rewards, and their sums over all episodes, within what single precision holds."""
-    # More points than all devices have cannot be requested from each of them.
+    """Rules that keep rewards and their sums over all episodes in the range of single precision."""
+    # No device can request more points than all devices together have.
     points = config.cluster_budget + config.num_devices**2 * config.points_per_device
 
     def most(alpha_diversity: float, alpha_outage: float, alpha_budget: float, gamma: float) -> float:
         local = alpha_diversity * config.num_classes + alpha_outage
-        # Weights under 1 too may be multiplied after the sum.
+        # Weights below 1 may be applied after the sum, so they do not reduce this bound.
         return local + max(1.0, gamma) * (local + max(1.0, alpha_budget) * points)
 
     names = ("alpha_diversity", "alpha_outage", "alpha_budget", "gamma")
     weights = [getattr(config, name) for name in names]
-    # A mean is a sum first.
+    # A mean is computed as a sum first.
     sums = config.num_devices * config.num_episodes
     largest = max((*names, "cluster_budget"), key=lambda name: getattr(config, name))
     rule = f"smaller: the rewards of all devices and episodes would sum to more than {_MOST:g}"
@@ -198,10 +203,10 @@ def _hints() -> dict[str, Any]:
 
 
 def check_config(config: Any) -> None:
-    """Checks that something is a config at all.
+    """Checks that an argument is a `Config`.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not.
     """
     if not isinstance(config, Config):
         raise ValueError(f"config must be a Config, such as Config(num_devices=10); got {shown(config)}")
@@ -214,24 +219,24 @@ def validate(config: Config) -> Config:
         config: any config, with plain numbers.
 
     Returns:
-        The config with the settings filled that were left to the data set.
+        The config with plain Python values and the defaults of the data set; see `config.complete`.
 
     Raises:
-        ValueError: one line that names the field, the rule and the value.
+        ValueError: a field breaks a rule; one line names the field, the rule and the value.
     """
     check_config(config)
     return _checked(config)
 
 
 def check_settings(config: Config, ties: bool = True) -> None:
-    """Checks a config as `validate` does, where numbers may be traced, which are passed over.
+    """Checks a config as `validate` does, but skips traced numbers.
 
     Args:
         config: any config.
-        ties: also rules between settings; a network of one's own has its own classes and points.
+        ties: whether to check rules between fields too; a custom network has its own classes and points.
 
     Raises:
-        ValueError: one line that names the field, the rule and the value.
+        ValueError: a field breaks a rule; one line names the field, the rule and the value.
     """
     check_config(config)
     unknown = {name for name in numbers_of(config) if any(map(is_traced, jax.tree.leaves(getattr(config, name))))}
@@ -239,7 +244,7 @@ def check_settings(config: Config, ties: bool = True) -> None:
 
 
 def _checked(config: Config, besides: Collection[str] = (), ties: bool = True) -> Config:
-    """The completed config, whose fields keep their rules, but for some."""
+    """The completed config; checks the rules of all fields, without rules between fields for those in `besides`."""
     hints = _hints().items()
     config = complete(Config(**{name: _plain(name, hint, getattr(config, name)) for name, hint in hints}))
     for item in dataclasses.fields(config):

@@ -355,9 +355,9 @@ def test_parts_of_a_recipe(options, message):
     "options, message",
     [
         ({"client": lambda: optax.sgd(0.1)}, "takes 0 positional arguments"),
-        ({"client": lambda rate: 3}, "recipe.client must make an optimiser .*: it makes 3"),
-        ({"server": lambda rate: None}, "recipe.server must make an optimiser .*: it makes None"),
-        ({"client": lambda rate: optax.adam(float(rate))}, "from a step size that is traced"),
+        ({"client": lambda rate: 3}, "recipe.client must make an optimiser .*: it returns 3"),
+        ({"server": lambda rate: None}, "recipe.server must make an optimiser .*: it returns None"),
+        ({"client": lambda rate: optax.adam(float(rate))}, "from a traced step size"),
     ],
 )
 def test_optimisers_that_cannot_be_made(call, tiny_config, options, message):

@@ -160,7 +160,7 @@ def run_toy(folder, *arguments):
 def test_more_points_than_there_are(capsys, stops_before_compiling, idx_folder):
     lines = refused(capsys, *run_toy(idx_folder, "--points-per-device", 600), copies=1)
     # Five devices with three of ten classes: two share a class, each wants 200 of its 32 training points.
-    one_line(lines, "points_per_device=600", "asks for up to 400", "'T-shirt/top'", "32 are available")
+    one_line(lines, "points_per_device=600", "needs up to 400", "'T-shirt/top'", "32 are available")
 
 
 def test_missing_folder(capsys, stops_before_compiling, tmp_path):

@@ -139,11 +139,11 @@ def upload_energy(config, away, num_parameters):
         ({"hotspot_spread": 1e38}, "hotspot_spread must be at most 1,000 times field_size, 400; got 1e.38"),
         (
             {"field_size": 1e7},
-            "path_loss_exponent must be smaller: .* the server would be reached with 1e18 W; got",
+            "path_loss_exponent must be smaller: .* reaching the server would take 1e18 W; got",
         ),
         (
             {"path_loss_exponent": 10, "field_size": 1e5},
-            "path_loss_exponent must be smaller: .* would cross the field",
+            "path_loss_exponent must be smaller: .* would arrive across the field",
         ),
         ({"gamma": 1e37}, r"gamma must be smaller: the rewards of all devices and episodes would sum to more than"),
         ({"cluster_budget": 1e38, "gamma": 10}, "cluster_budget must be smaller: the rewards of all devices"),

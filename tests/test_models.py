@@ -307,7 +307,7 @@ def test_networks_that_are_told_to_train(tiny_dataset, tiny_config, model):
         (Forgotten(), "Forgotten has a Dropout of rate 0.5 that is off in training"),
         (Doubly(), "Doubly must take one of train, training, deterministic; it takes train and deterministic"),
         (Masked(), "Masked must take its inputs and at most one of train, .*; it also needs mask"),
-        (models.MLP(7), r"MLP must give \[2, 5\] logits for 2 points; got \[2, 7\]"),
+        (models.MLP(7), r"MLP must return \[2, 5\] logits for 2 points; got \[2, 7\]"),
         # The message says what to pass instead, not where the code failed ("jnp.pad: pad_width ...").
         (models.RadioCNN(5), r'RadioCNN cannot take points of shape \(4, 4, 1\): give model="mlp", .* recipe='),
         (Normalised(), "Normalised must have only params; it has batch_stats, params"),

@@ -259,7 +259,10 @@ PARTS = [
     ({"gain": GAIN[:, :5]}, "gain must be [S, N, N] with N = 5, square; got shape [3, 5, 6]"),
     ({"gain": GAIN[0, 0]}, "gain must be [S, N, N]; got float64 of shape (6,)"),
     ({"gain": with_entry(GAIN, (1, 2, 3), np.nan)}, "gain must be finite off the diagonal; got nan at [1, 2, 3]"),
-    ({"gain": -80 * np.ones((N, N))}, "gain must be 0 or more, a ratio of powers; 10 ** (gain / 10) makes one of"),
+    (
+        {"gain": -80 * np.ones((N, N))},
+        "gain must be 0 or more, a ratio of powers; 10 ** (gain / 10) converts decibels",
+    ),
     ({"gain": with_entry(GAIN, (0, 1, 0), 1.5)}, "at most 1, as a passive channel does not amplify; got 1.5 at"),
     ({"gain": GAIN.astype(complex)}, "gain must be numbers; got complex128"),
     ({"gain": "strong"}, "gain must be [S, N, N]; got"),
@@ -387,7 +390,7 @@ def test_counts_that_the_data_do_not_have_are_refused(one, left_out, options):
     # 240 of 1,000 points: class b has 180, 144 of them for training.
     counts = with_entry(np.zeros_like(one.counts), (slice(None), 1), 40)
     network = Recipe(network=replace(one, counts=counts))
-    message = "counts of the network ask for up to 240 training points of class 'b'; 144 are available"
+    message = "counts of the network need up to 240 training points of class 'b'; 144 are available"
     refused(message, lambda: d2djax.run(left_out, 1, recipe=network, **options))
     few = Recipe(network=GivenNetwork(counts=np.ones((N, 4))))
     refused(

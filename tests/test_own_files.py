@@ -250,7 +250,7 @@ def test_a_search_of_a_file_leaves_files_that_name_it(file, tmp_path):
         (["run", "--data-dir", "."], "data and data_dir='.' name two data sets; give one of them"),
         (
             ["sweep", "--axis", "points_per_device=5,6"],
-            "points_per_device cannot be an axis where points have owners",
+            "points_per_device cannot be an axis if points have owners",
         ),
     ],
 )

@@ -477,7 +477,7 @@ WRONG_CODE = {
     ),
     "error": (
         policy_class(init=lambda self, key, known, config: known.nothing)(),
-        ".init: AttributeError: 'nothing' is not told",
+        ".init: AttributeError: 'nothing' is not visible",
     ),
     "arguments": (lambda key: None, ": TypeError: <lambda>() takes 1 positional argument but 3 were given"),
 }

@@ -265,9 +265,9 @@ def test_settings_that_contradict_the_owners_are_refused_in_a_line(changes, mess
 def test_what_owners_say_is_no_axis(tmp_path):
     data = small([0, 0, 1, 1, 2, 2])
     for name, values in (("num_devices", [3, 25]), ("points_per_device", [2]), ("partition", ["own", "iid"])):
-        with pytest.raises(ValueError, match=f"{name} cannot be an axis where points have owners, as in mine"):
+        with pytest.raises(ValueError, match=f"{name} cannot be an axis if points have owners, as in mine"):
             plan_sweep(GRAPHS, {name: values}, 1, data, trains=False)
-    with pytest.raises(ValueError, match="concentration cannot be an axis where points have owners"):
+    with pytest.raises(ValueError, match="concentration cannot be an axis if points have owners"):
         ranges = {"concentration": Uniform(0.1, 1)}
         search(GRAPHS, ranges, ("reward",), data=data, out=tmp_path, progress=False)
 

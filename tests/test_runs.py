@@ -547,7 +547,7 @@ def test_too_few_points_are_refused(only_none, tiny_dataset, nothing_compiles):
     smallest = tiny_dataset.class_names[int(sizes.argmin())]
     # Three devices share each class, half of a device's points are of it.
     most = 2 * (int(available) // 3)
-    message = rf"asks for up to {3 * (most // 2 + 1)} .*class '{smallest}'; {available} are available"
+    message = rf"needs up to {3 * (most // 2 + 1)} .*class '{smallest}'; {available} are available"
     with pytest.raises(ValueError, match=message):
         d2djax.run(replace(only_none, points_per_device=most + 2), data=tiny_dataset, progress=False)
 
