@@ -269,7 +269,7 @@ def test_users_axes_keep_the_users_style(found, name):
 
 
 def test_too_few_axes_of_the_users(found):
-    with pytest.raises(ValueError, match="ax must be 2 axes for this picture; got 1"):
+    with pytest.raises(ValueError, match="ax must be 2 axes for this figure; got 1"):
         drawings.degrees(found, ax=Figure().subplots())
 
 

@@ -106,7 +106,7 @@ def test_runs_that_are_not_done_do_not_count():
     swept = made(GRID)
     swept["done"][:, :, 1:] = 0
     found = page_data(swept)
-    assert "6 of 18 runs are done; only they count." in found["notes"]
+    assert "6 of 18 runs are done; only these count." in found["notes"]
     one = swept["graph_reward"].sel({"gamma": 0.0, "alpha_outage": 1.0, "policy": "rl"}).isel(run=0).mean()
     mean, low, high = found["maps"]["graph_reward"]["values"][0][1]
     np.testing.assert_allclose(mean, one, rtol=1e-4)
@@ -131,7 +131,7 @@ def test_trainings_that_diverged_do_not_count_and_it_says_so():
     swept["status"][1, 0, 1] = 1
     swept["accuracy"][1, 0, 1, 2:] = np.nan
     found = page_data(swept)
-    assert "1 of 12 trainings diverged; means are of the others." in found["notes"]
+    assert "1 of 12 training runs diverged; means exclude them." in found["notes"]
     left = swept["accuracy"].values[1, 1:, 1]
     np.testing.assert_allclose(found["curves"]["variables"]["accuracy"]["values"][1][1][0], left.mean(0), rtol=1e-4)
     np.testing.assert_allclose(found["maps"]["accuracy"]["values"][1][1][0], left.mean(), rtol=1e-4)
@@ -177,7 +177,7 @@ def test_merged_results_are_of_several_parts():
     parts = [{"machine": one, "commit": f"{number}" * 40} for number, one in enumerate(machines)]
     merged.attrs["manifest"] = json.dumps(json.loads(merged.attrs["manifest"]) | {"parts": parts})
     facts = dict(page_data(merged)["facts"])
-    assert facts["merged"] == "2 results of the commits 000000000000, 111111111111"
+    assert facts["merged"] == "2 results from the commits 000000000000, 111111111111"
     assert facts["machine"] == "cpu, 2 cores; gpu, 1 x H200"
 
 
@@ -187,7 +187,7 @@ def test_many_points_are_thinned_and_it_says_so():
     assert len(found["curves"]["variables"]["accuracy"]["values"]) == 64
     assert len(found["maps"]["graph_reward"]["values"]) == 1100
     assert len(found["maps"]["graph_reward"]["values"][0][0]) == 1
-    assert found["notes"][0] == "Curves are shown for 64 of 1,100 points, heat maps and lines for all."
+    assert found["notes"][0] == "Curves show 64 of 1,100 points; heat maps and lines show all points."
     # What is kept of a grid is a grid.
     kept = found["curves"]["points"]
     pairs = {tuple(found["settings"][name][point] for name in axes) for point in kept}

@@ -1,4 +1,4 @@
-"""What the paper claims in Section IV-B, next to what was measured."""
+"""Compares the claims of Section IV-B with measurements."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ from d2djax.running.results import counted
 if TYPE_CHECKING:
     import xarray
 
-# Of fewer samples a bootstrap interval is far too narrow: of two it is all between them.
+# With fewer samples, a bootstrap interval is far too narrow: with two, it lies between them.
 FEWEST_SEEDS = 5
-# A difference that needs more seeds than this is none that anybody would look for.
+# A difference that needs more seeds than this is too small to be of interest.
 MOST_SEEDS = 10_000
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim and its measure.
+    """One claim and its measurement.
 
     Attributes:
-        text: what is claimed.
-        measured: the mean over seeds with its 95 % bootstrap interval, in how many seeds it points that way, of a
-            sweep over which points and axes each seed is a mean, which runs do not count, and, where nothing is
-            shown, how many seeds would show a difference of this size.
-        verdict: `holds` where all of the interval is on the side of the claim, `does not hold` where all of it is
-            on the other side, else `not shown`; `too few seeds` of less than five.
-        mean: of what is claimed to be above 0.
-        low: lower limit.
-        high: upper limit.
+        text: the claim.
+        measured: the mean over seeds with its 95 % bootstrap interval; the number of seeds that agree with the
+            claim; for a sweep, the points and axes over which each seed is a mean; the runs that do not count; and,
+            for the verdict `not shown`, the number of seeds that would show a difference of this size.
+        verdict: `holds` if the whole interval agrees with the claim, `does not hold` if the whole interval
+            disagrees, otherwise `not shown`; `too few seeds` below five.
+        mean: mean of the quantity that the claim says is above 0.
+        low: lower limit of the interval.
+        high: upper limit of the interval.
         seeds: number of samples.
     """
 
@@ -68,9 +68,9 @@ def _claim(
     show: Callable[[float], str] = "{:+.4f}".format,
     note: str = "",
 ) -> Claim:
-    """The claim that samples (run, axes of a sweep) are above 0 on average; those that are not finite are left out.
+    """Makes the claim that samples (run, axes of a sweep) are above 0 on average, without non-finite samples.
 
-    Samples are differences within a run at one point, so that what is left out is so for both that are compared.
+    A sample is a difference within a run at one point, so leaving it out affects both compared policies.
     """
     samples = samples.where(np.isfinite(samples))
     values = samples.mean(axes_of(samples)).values
@@ -91,7 +91,7 @@ def _claim(
 
 
 def _seeds_needed(values: np.ndarray) -> str:
-    """Says how many seeds would decide a claim, if its true mean is the one measured."""
+    """Formats how many seeds would decide a claim if the measured mean were the true one."""
     needed = seeds_to_decide(values)
     if needed > MOST_SEEDS:
         return f"more than {MOST_SEEDS:,} seeds would be needed to decide"
@@ -103,7 +103,7 @@ def _ratio(logarithm: float) -> str:
 
 
 def _by_scheme(results: xarray.Dataset) -> Iterator[tuple[str, xarray.Dataset]]:
-    """Results of each scheme, with its name."""
+    """Yields the name and the results of each scheme."""
     if "scheme" not in results.dims:
         scheme = setting(results, "scheme")
         name = str(scheme.values.flat[0]) if scheme.size == 1 else "several schemes"
@@ -114,7 +114,7 @@ def _by_scheme(results: xarray.Dataset) -> Iterator[tuple[str, xarray.Dataset]]:
 
 
 def _others(values: xarray.DataArray | xarray.Dataset, names: tuple[str, ...] = ("none", "uniform")) -> list[str]:
-    """Those of the policies that rl is compared with; none where rl is missing."""
+    """Returns the policies among `names` with which rl can be compared; none if rl is missing."""
     policies = list(values["policy"].values)
     return [name for name in names if name in policies] if "rl" in policies else []
 
@@ -124,13 +124,13 @@ def _of(values: xarray.DataArray, policy: str) -> xarray.DataArray:
 
 
 def learning(results: xarray.Dataset) -> list[Claim]:
-    """The exchange helps: "improves the FL performance significantly over both".
+    """Claims that the exchange helps: "improves the FL performance significantly over both".
 
     Args:
-        results: of `run` or `sweep`, or a selection of them.
+        results: results of `run` or `sweep`, or a selection of them.
 
     Returns:
-        A claim for each comparison that the results have data for; none if they have none.
+        A claim for each comparison for which the results have data.
     """
     if "accuracy" not in results:
         return []
@@ -144,7 +144,7 @@ def learning(results: xarray.Dataset) -> list[Claim]:
 
 
 def _resilience(results: xarray.Dataset, axis: str, what: str) -> list[Claim]:
-    """From the smallest to the largest value of an axis, rl loses less accuracy than the others."""
+    """Claims that rl loses less accuracy than the others from the smallest to the largest value of an axis."""
     if "accuracy" not in results or axis not in results.dims:
         return []
     final = final_accuracy(results).sortby(axis)
@@ -158,37 +158,37 @@ def _resilience(results: xarray.Dataset, axis: str, what: str) -> list[Claim]:
 
 
 def stragglers(results: xarray.Dataset) -> list[Claim]:
-    """Stragglers: "our method is more resilient to stragglers than the baselines".
+    """Claims on stragglers: "our method is more resilient to stragglers than the baselines".
 
     Args:
-        results: of `run` or `sweep`, or a selection of them.
+        results: results of `run` or `sweep`, or a selection of them.
 
     Returns:
-        A claim for each comparison that the results have data for; none if they have none.
+        A claim for each comparison for which the results have data.
     """
     return _resilience(results, "num_stragglers", "stragglers")
 
 
 def intervals(results: xarray.Dataset) -> list[Claim]:
-    """Aggregation interval: "as tau_a becomes larger, our method outperforms the baselines".
+    """Claims on the aggregation interval: "as tau_a becomes larger, our method outperforms the baselines".
 
     Args:
-        results: of `run` or `sweep`, or a selection of them.
+        results: results of `run` or `sweep`, or a selection of them.
 
     Returns:
-        A claim for each comparison that the results have data for; none if they have none.
+        A claim for each comparison for which the results have data.
     """
     return _resilience(results, "aggregation_interval", "longer aggregation intervals")
 
 
 def energy(results: xarray.Dataset) -> list[Claim]:
-    """Energy to a benchmark, here the accuracy that `none` ends with, and what of it goes from device to device.
+    """Claims on the energy to a benchmark, here the final accuracy of `none`, and on the energy of the exchange.
 
     Args:
-        results: of `run` or `sweep`, or a selection of them.
+        results: results of `run` or `sweep`, or a selection of them.
 
     Returns:
-        A claim for each comparison that the results have data for; none if they have none.
+        A claim for each comparison for which the results have data.
     """
     if "accuracy" not in results:
         return []
@@ -213,20 +213,20 @@ def energy(results: xarray.Dataset) -> list[Claim]:
 
 
 def _never(reached: xarray.DataArray, other: str) -> str:
-    """Says in how many runs a policy never reaches the target, so that its energy is the least that it can be."""
+    """Formats in how many runs a policy never reaches the target, so that its energy is a lower bound."""
     counts = {name: int((_of(reached, name) == 0).sum()) for name in ("rl", other)}
     never = " and ".join(f"by {name} in {count:,}" for name, count in counts.items() if count)
     return f"never reached {never} of the runs, which count with all of their training" if never else ""
 
 
 def reliability(results: xarray.Dataset) -> list[Claim]:
-    """Reliability of the links: success of a transmission, and points asked for from outside the cluster.
+    """Claims on the reliability of the links: success of a transmission, and points requested from other clusters.
 
     Args:
-        results: of `run` or `sweep`, or a selection of them.
+        results: results of `run` or `sweep`, or a selection of them.
 
     Returns:
-        A claim for each comparison that the results have data for; none if they have none.
+        A claim for each comparison for which the results have data.
     """
     if "graph_outage" not in results:
         return []
@@ -247,14 +247,14 @@ def reliability(results: xarray.Dataset) -> list[Claim]:
 
 
 def claims_of(results: xarray.Dataset) -> list[Claim]:
-    """Every claim of the paper that results have data for.
+    """Returns every claim of the paper for which results have data.
 
     Args:
-        results: of `run` or `sweep`; a seed of a sweep is the mean over its points, which the claim says, but
-            schemes, numbers of stragglers and aggregation intervals stay apart where a claim is about them.
+        results: results of `run` or `sweep`. In a sweep, the number of a seed is its mean over the points, which
+            the claim states; a claim about schemes, stragglers or aggregation intervals keeps their values apart.
 
     Returns:
-        The claims; none where rl is not among the policies.
+        The claims; none if rl is not among the policies.
     """
     parts = (learning, stragglers, intervals, energy, reliability)
     return [claim for part in parts for claim in part(results)]

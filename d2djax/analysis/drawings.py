@@ -1,6 +1,7 @@
-"""Pictures of studies: figures 2d to 2h of the paper, and what it leaves to ask.
+"""Draws the figures of studies: 2d to 2h of the paper, and further figures.
 
-Every picture takes `ax`, the axes of the user's to draw in (several for several panels); none: a figure of our own.
+Every function takes `ax`, the user's axes (several for several panels); none: it makes a new figure. It returns
+the figure.
 """
 
 from __future__ import annotations
@@ -39,7 +40,12 @@ def _key(axes: Axes, results: xarray.Dataset, place: Literal["best", "upper righ
 
 @styled
 def schemes(results: xarray.Dataset, *, ax: Any = None) -> Figure:
-    """Accuracy over local steps with FedProx and with FedSGD (2d); one panel each."""
+    """Draws accuracy over local steps (2d), one panel for each scheme.
+
+    Args:
+        results: results of a sweep over `scheme`.
+        ax: the user's axes, one for each scheme.
+    """
     names = {"fedavg": "FedAvg", "fedprox": "FedProx", "fedsgd": "FedSGD"}
     given = [str(name) for name in results["scheme"].values]
     figure, ((*columns,),) = panels(ax, 1, len(given), 5.0, 2.4, sharey=True)
@@ -62,13 +68,23 @@ def _final(ax: Any, results: xarray.Dataset, dim: str, label: str) -> tuple[Figu
 
 @styled
 def stragglers(results: xarray.Dataset, *, ax: Any = None) -> Figure:
-    """Final accuracy against the number of stragglers (2e)."""
+    """Draws the final accuracy against the number of stragglers (2e).
+
+    Args:
+        results: results of a sweep over `num_stragglers`.
+        ax: the user's axes.
+    """
     return _final(ax, results, "num_stragglers", "stragglers m")[0]
 
 
 @styled
 def intervals(results: xarray.Dataset, *, ax: Any = None) -> Figure:
-    """Final accuracy against the aggregation interval, after the same number of local steps (2h)."""
+    """Draws the final accuracy against the aggregation interval, after the same number of local steps (2h).
+
+    Args:
+        results: results of a sweep over `aggregation_interval`.
+        ax: the user's axes.
+    """
     figure, axes = _final(ax, results, "aggregation_interval", "aggregation interval $\\tau_a$ (local steps)")
     ticks = results["aggregation_interval"].values
     axes.set_xscale("log")
@@ -82,11 +98,15 @@ SHARES = (0.9, 0.95, 1.0)
 
 @styled
 def energy(*all_results: xarray.Dataset, ax: Any = None) -> Figure:
-    """Energy until shares of the accuracy that none ends with are reached: D2D and uploads, stacked (2f).
+    """Draws the energy to reach shares of the final accuracy of `none`: D2D and uploads, stacked (2f).
 
-    D2D is the exchange with the messages of the discovery. Runs that never reach a share count with all of their
-    training; the legend says how many they are at the largest share. Whiskers are the limits of `statistics.limits`
-    for the whole of a bar.
+    D2D includes the exchange and the messages of discovery. A run that never reaches a share counts with its whole
+    training; the legend states their number at the largest share. Whiskers are the limits of `statistics.limits`
+    for the whole bar.
+
+    Args:
+        *all_results: results of `run` or `sweep`, one for each panel, with the policies none, uniform and rl.
+        ax: the user's axes, one for each panel.
     """
     figure, ((*columns,),) = panels(ax, 1, len(all_results), 7.2, 3.2)
     looks = looks_of(COMPARED)
@@ -110,7 +130,7 @@ def energy(*all_results: xarray.Dataset, ax: Any = None) -> Figure:
         axes.set(title=SOURCES[data].title if data in SOURCES else data, xlabel="share of none's final accuracy")
         axes.set_xticks(range(len(SHARES)), [f"{share:.0%}" for share in SHARES])
         axes.margins(y=0.7)
-        # Wider than a panel, a legend in the layout would leave nothing of the panels.
+        # The legend is wider than a panel, so including it in the layout would shrink the panels to nothing.
         axes.legend(loc="upper left").set_in_layout(False)
     columns[0].set_ylabel("D2D + D2S energy (J)")
     return figure
@@ -118,7 +138,12 @@ def energy(*all_results: xarray.Dataset, ax: Any = None) -> Figure:
 
 @styled
 def reliability(results: xarray.Dataset, *, ax: Any = None) -> Figure:
-    """Success of the links and points asked for between clusters, while the policies learn (2g); two panels."""
+    """Draws the success of the links and the points requested from other clusters during discovery (2g).
+
+    Args:
+        results: results of `run`, or one point of a sweep.
+        ax: two of the user's axes.
+    """
     figure, ((upper,), (lower,)) = panels(ax, 2, 1, height=3.8, sharex=True)
     episode, looks, learns = results["episode"].values, looks_of(policies_of(results)), learning(results)
     for axes, name in ((upper, "outage"), (lower, "requested_inter")):
@@ -144,7 +169,12 @@ def reliability(results: xarray.Dataset, *, ax: Any = None) -> Figure:
 
 @styled
 def regret(results: xarray.Dataset, *, ax: Any = None) -> Figure:
-    """What the policies that learn fall short of the best response, over the episodes."""
+    """Draws the difference in reward between the best response and the learning policies over the episodes.
+
+    Args:
+        results: results of `run` with the policy `best_response`, or one point of a sweep.
+        ax: the user's axes.
+    """
     figure, ((axes,),) = panels(ax, height=2.9)
     looks, learns = looks_of(policies_of(results)), learning(results)
     reward = counted(results, "graph_reward").mean("state")
@@ -153,7 +183,7 @@ def regret(results: xarray.Dataset, *, ax: Any = None) -> Figure:
         short = best - counted(results, "discovery_reward").sel(policy=policy)
         short = short.transpose("run", "episode").values
         look = {"color": looks[policy]["color"], "label": f"{policy}, while it learns"}
-        # On a logarithmic axis, where no interval may reach 0.
+        # On a logarithmic axis, an interval must not reach 0.
         band(axes, results["episode"].values, short, bounds=(np.nanmin(short) / 2, np.inf), **look)
     for policy in (one for one in ("uniform", "nearest", *learns) if one in looks):
         level = float((best - reward.sel(policy=policy)).mean())
@@ -167,20 +197,25 @@ def regret(results: xarray.Dataset, *, ax: Any = None) -> Figure:
 
 @styled
 def degrees(results: xarray.Dataset, *, ax: Any = None) -> Figure:
-    """How many receivers a device sends to, and how many links stay inside a cluster; two panels."""
+    """Draws how many receivers a device sends to, and the share of links inside clusters.
+
+    Args:
+        results: results of `run`, or one point of a sweep.
+        ax: two of the user's axes.
+    """
     figure, ((left, right),) = panels(ax, 1, 2, 5.6, 2.4, width_ratios=(3, 2))
     cluster, num_devices = results["cluster"].transpose("run", "device").values, results.sizes["device"]
     inside, looks = {}, looks_of(policies_of(results))
     for policy, look in looks.items():
         links = results["links"].sel(policy=policy).transpose("run", "state", "device").values
-        # Below 0: a policy whose weights were no numbers has no graph, see `results`.
+        # A negative link marks a policy without a graph, because its weights were not finite, see `results`.
         is_link = (links != np.arange(num_devices)) & (links >= 0)
         receivers = (links[..., None] == np.arange(num_devices)) & is_link[..., None]
         share = (receivers.sum(-2)[..., None] == np.arange(num_devices)).mean((1, 2))
         share[np.any(links < 0, axis=(1, 2))] = np.nan
         band(left, np.arange(num_devices), share, bounds=(0, 1), label=policy, **look)
         stays = cluster[np.arange(len(cluster))[:, None, None], links] == cluster[:, None]
-        # A policy may have no link at all.
+        # A policy may have no links.
         inside[policy] = (stays & is_link).sum() / max(1, is_link.sum())
     left.set(xlabel="receivers of a device", ylabel="share of devices", xlim=(-0.3, 6.3), ylim=(0, 1))
     left.set_xticks(range(7))
@@ -192,7 +227,7 @@ def degrees(results: xarray.Dataset, *, ax: Any = None) -> Figure:
 
 
 def _heat(figure: Figure, axes: Axes, values: xarray.DataArray, rows: str, columns: str, form: str) -> Any:
-    """A heat map with its numbers in it."""
+    """Draws a heat map with the numbers in its cells."""
     table = values.transpose(rows, columns).values
     image = axes.imshow(table, origin="lower", aspect="auto")
     low, high = image.get_clim()
@@ -209,7 +244,12 @@ def _heat(figure: Figure, axes: Axes, values: xarray.DataArray, rows: str, colum
 
 @styled
 def weights(results: xarray.Dataset, *, ax: Any = None) -> Figure:
-    """Terms of the reward against gamma and the weights: diversity, success, points from outside; six panels."""
+    """Draws terms of the reward against gamma and the weights: diversity, success, points from outside.
+
+    Args:
+        results: results of a sweep over `gamma`, `alpha_outage` and `alpha_budget`.
+        ax: six of the user's axes, three rows of two.
+    """
     terms = (
         ("num_classes", "classes", ".2f"),
         ("outage", "success", ".3f"),
@@ -229,7 +269,13 @@ def weights(results: xarray.Dataset, *, ax: Any = None) -> Figure:
 
 @styled
 def exploration(graphs: xarray.Dataset, results: xarray.Dataset, *, ax: Any = None) -> Figure:
-    """Reward of the greedy graph against the temperature and the value of an untried link."""
+    """Draws the reward of the greedy graph against the temperature and the initial value of untried links.
+
+    Args:
+        graphs: results with the policy `best_response`, the reference.
+        results: results of a sweep over `temperature` and `initial_value`.
+        ax: the user's axes.
+    """
     figure, ((axes,),) = panels(ax, height=2.8)
     best = counted(graphs, "graph_reward").sel(policy="best_response", drop=True)
     share = (counted(results, "graph_reward").sel(policy="rl") / best).mean(["run", "state"])
@@ -240,7 +286,12 @@ def exploration(graphs: xarray.Dataset, results: xarray.Dataset, *, ax: Any = No
 
 @styled
 def devices(results: xarray.Dataset, *, ax: Any = None) -> Figure:
-    """Quality of the graph and energy of the messages against the number of devices; two panels."""
+    """Draws the reward of the graph and the energy of the messages against the number of devices.
+
+    Args:
+        results: results of a sweep over `num_devices`.
+        ax: two of the user's axes.
+    """
     figure, ((left, right),) = panels(ax, 1, 2, 5.6, 2.6)
     policy_lines(left, counted(results, "graph_reward").mean("state"), "num_devices", marker="o")
     cost = counted(results, "control_energy").sel(policy=["rl"]) / results["num_devices"]

@@ -1,4 +1,4 @@
-"""The paper's figures 2a to 2h, and more: which studies each is drawn from, and what it claims."""
+"""Lists the paper's figures 2a to 2h and further ones, with their studies and claims, and computes them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FigureOf:
-    """One figure: what it is drawn from, and by what.
+    """One figure: its studies and its functions.
 
     Attributes:
         title: what it shows.
-        studies: the sweeps that it is drawn from; studies of different content have different names.
-        draw: makes the picture from the results of each study.
-        claims: makes the claims from the results of one study.
+        studies: the sweeps that it needs; different studies have different names.
+        draw: draws the figure from the results of each study.
+        claims: returns the claims for the results of one study.
     """
 
     title: str
@@ -38,7 +38,7 @@ class FigureOf:
     claims: Callable[[xarray.Dataset], list[Claim]] = lambda results: []
 
 
-# A figure is one entry here, and a function that draws it. The command line takes its names from here.
+# Each figure is an entry here and a function that draws it. The command line takes its names from here.
 FIGURES: dict[str, FigureOf] = {
     "2a": FigureOf("RadioML: accuracy while training", (RADIOML,), accuracy_curves, claims.learning),
     "2b": FigureOf("CIFAR-10: accuracy while training", (CIFAR10,), accuracy_curves, claims.learning),
@@ -118,7 +118,7 @@ FIGURES: dict[str, FigureOf] = {
         (
             Study(
                 "devices",
-                # No best response: a central search over 400 devices takes many times what all else does.
+                # Without best response: a central search over 400 devices takes much longer than everything else.
                 {"policies": ("uniform", "rl", "nearest"), "num_states": 3},
                 {"num_devices": (10, 25, 50, 100, 200, 400)},
                 trains=False,
@@ -130,15 +130,21 @@ FIGURES: dict[str, FigureOf] = {
 }
 
 
-# Of the files that a figure is written to: pictures, claims, the numbers that it shows.
+# Suffixes of the files of a figure: images, claims, and the numbers that it shows.
 SUFFIXES = (".png", ".pdf", ".json", ".csv")
 
 
 def check_names(names: Sequence[str]) -> list[str]:
-    """Names of figures, `all` written out.
+    """Checks names of figures and expands `all`.
+
+    Args:
+        names: keys of `FIGURES`, or `all`.
+
+    Returns:
+        The keys, in the order of `FIGURES`.
 
     Raises:
-        ValueError: there is none of that name.
+        ValueError: a name is unknown, or there is none.
     """
     unknown = [name for name in names if name not in (*FIGURES, "all")]
     if unknown or not names:
@@ -155,27 +161,27 @@ def draw(
     folders: Mapping[str, str | None] = {},
     progress: bool = True,
 ) -> Iterator[tuple[Path, list[Claim]]]:
-    """Computes what figures need, once for all of them, and saves each as PNG and PDF.
+    """Computes each study of the figures once, and saves each figure as PNG and PDF.
 
-    Beside each are what it claims, as JSON, and the numbers that it shows, as CSV.
+    Beside each figure, it saves the claims as JSON and the numbers that the figure shows as CSV.
 
     Args:
-        names: keys of `FIGURES`.
+        names: keys of `FIGURES`, or `all`.
         size: toy, small or paper.
-        out: pictures go to `<out>/<size>`, results to a folder in it for each study.
-        seeds: number of runs; none: as the size says.
-        folders: of data sets, by name; none: the usual places.
-        progress: shows progress on standard error.
+        out: figures go to `<out>/<size>`, and the results of each study to a subfolder.
+        seeds: number of runs of each point; none: the number of the size.
+        folders: folder of each data set by name; none: the standard folders.
+        progress: whether to show progress on standard error.
 
     Yields:
-        Path of each PNG, and the claims that the figure is about.
+        The path of each PNG file, and the claims of the figure.
 
     Raises:
-        DataError: a data set cannot be found or read; nothing has been computed then.
-        ValueError: there are other results in the folder.
+        DataError: a data set cannot be found or read; this is checked before any computation.
+        ValueError: a name is unknown, or the folder holds other results.
     """
     needed = {study.name: study for name in check_names(names) for study in FIGURES[name].studies}
-    # Also of a study that leaves the data set at its default; of graphs alone no points are read.
+    # A study may use the default data set; a study without training reads no points.
     data_sets = {name: studies.settings_of(study, size)[0].dataset for name, study in needed.items()}
     place = {name: folders.get(data_sets[name]) if study.trains else None for name, study in needed.items()}
     for name, study in needed.items():
@@ -201,7 +207,16 @@ def draw(
 
 
 def noted(figure: Figure, size: studies.Size, results: Sequence[xarray.Dataset]) -> Figure:
-    """Says in the picture that its numbers mean nothing, where they are those of a toy or of stand-in data."""
+    """Adds a note to a figure of size toy or with stand-in data that its numbers mean nothing.
+
+    Args:
+        figure: the figure, which is changed.
+        size: size of its studies.
+        results: results of its studies.
+
+    Returns:
+        The same figure.
+    """
     made_up = any(data_of(one).startswith("stand-in") for one in results)
     if size == "toy" or made_up:
         data = ", stand-in data drawn in process" if made_up else ""

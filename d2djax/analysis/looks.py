@@ -1,4 +1,4 @@
-"""How pictures look: colours, line styles, bands, panels; the style is ours only in figures of our own."""
+"""The look of figures: colours, line styles, bands, panels. The package's style leaves the user's axes alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import xarray
     from matplotlib.axes import Axes
 
-# Okabe and Ito's palette, those first that stand out on white: told apart by people with any common colour vision.
+# Okabe and Ito's palette, which suits all common types of colour vision, with the best contrast on white first.
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000", "#F0E442")
 DASHES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1, 1, 1)))
 LOOKS: dict[str, tuple[str, Any]] = {
@@ -30,10 +30,10 @@ LOOKS: dict[str, tuple[str, Any]] = {
     "best_response": ("#CC79A7", (0, (5, 1))),
     "pooled": ("#56B4E9", (0, (1, 1))),
 }
-# Thin and without a band: these put the others into proportion.
+# References for the other policies, drawn thin and without a band.
 REFERENCES = ("nearest", "best_response", "pooled")
 INTER_COLOUR, INSIDE_COLOUR = "#D55E00", "#555555"
-# Of devices: the palette without the colour of the links between clusters.
+# Colours of devices: the palette without the colour of links between clusters.
 CLUSTER_COLOURS = tuple(colour for colour in PALETTE if colour != INTER_COLOUR)
 CLUSTER_MARKERS = "osD^vphX"
 
@@ -42,12 +42,12 @@ P = ParamSpec("P")
 
 
 def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
-    """Draws in the style of this package, unless `ax` is given: then the user's own style stays as it is."""
+    """Decorates a drawing function to use the package's style, unless the caller gives `ax`."""
 
     @wraps(draw)
     def drawn(*args: P.args, **options: P.kwargs) -> Figure:
         is_ours = options.get("ax") is None
-        # Text of the size of a caption; read when an artist is made, so around all of a drawing.
+        # Artists read the style when they are created, so it covers the whole drawing.
         with matplotlib.style.context(STYLE) if is_ours else nullcontext():
             return draw(*args, **options)
 
@@ -57,15 +57,18 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
 def panels(
     ax: Any = None, rows: int = 1, columns: int = 1, width: float = 3.5, height: float = 2.5, **options: Any
 ) -> tuple[Figure, np.ndarray]:
-    """A figure and its panels, [rows, columns], drawn without a display; those of `ax` if it is given.
+    """Returns a figure and its panels, which need no display.
 
     Args:
-        ax: axes of the user's, as many as there are panels; none: a figure of our own.
-        rows: of panels.
-        columns: of panels.
-        width: of the figure, inches.
-        height: of the figure, inches.
-        options: of `Figure.subplots`.
+        ax: the user's axes, one for each panel; none: makes a new figure.
+        rows: number of rows of panels.
+        columns: number of columns of panels.
+        width: width of a new figure, inches.
+        height: height of a new figure, inches.
+        options: options of `Figure.subplots`.
+
+    Returns:
+        The figure, and its axes [rows, columns].
 
     Raises:
         ValueError: `ax` has another number of axes.
@@ -75,13 +78,21 @@ def panels(
         return figure, figure.subplots(rows, columns, squeeze=False, **options)
     given = np.asarray(ax, object)
     if given.size != rows * columns:
-        raise ValueError(f"ax must be {rows * columns} axes for this picture; got {given.size}")
+        raise ValueError(f"ax must be {rows * columns} axes for this figure; got {given.size}")
     given = given.reshape(rows, columns)
     return given[0, 0].get_figure(root=True), given
 
 
 def legend(figure: Figure, axes: Axes, is_ours: bool, columns: int = 2, **options: Any) -> None:
-    """A legend above a figure of our own, inside axes of the user's."""
+    """Adds a legend above a new figure, or inside the user's axes.
+
+    Args:
+        figure: the figure.
+        axes: axes whose labels the legend lists.
+        is_ours: whether the package made the figure.
+        columns: number of columns above a figure.
+        options: options of `legend`.
+    """
     handles = options.pop("handles", None) or axes.get_legend_handles_labels()[0]
     if is_ours:
         figure.legend(handles=handles, loc="outside upper center", ncols=columns, **options)
@@ -90,7 +101,7 @@ def legend(figure: Figure, axes: Axes, is_ours: bool, columns: int = 2, **option
 
 
 def looks_of(policies: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Colour and line style of each policy; no two of them are drawn alike, however many there are."""
+    """Returns a distinct colour and line style for each policy; beyond about 50 policies, the others are grey."""
     free = (one for one in product(DASHES, PALETTE) if (one[1], one[0]) not in LOOKS.values())
     found = {}
     for policy in policies:
@@ -103,12 +114,12 @@ def looks_of(policies: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def policies_of(values: xarray.DataArray | xarray.Dataset) -> list[str]:
-    """Names of the policies of results."""
+    """Returns the names of the policies in results."""
     return [str(name) for name in values["policy"].values]
 
 
 def learning(results: xarray.Dataset) -> list[str]:
-    """Names of the policies of results that learn: those that have learning curves."""
+    """Returns the names of the policies that learn: those with a curve of the reward during discovery."""
     if "discovery_reward" not in results:
         return []
     curves = results["discovery_reward"]
@@ -117,14 +128,22 @@ def learning(results: xarray.Dataset) -> list[str]:
 
 
 def told(runs: int) -> str:
-    """What the bands of a picture are, in words."""
+    """Describes the bands of a figure for its legend, given the number of runs."""
     if runs == 1:
         return "1 seed"
     return "bands: range of 2 seeds" if runs == 2 else f"bands: 95 % interval, {runs} seeds"
 
 
 def band(axes: Axes, x: np.ndarray, samples: np.ndarray, *, bounds: tuple[float, float], **style: Any) -> None:
-    """Mean over seeds, [R, ...], with the band of `statistics.limits` around it."""
+    """Draws the mean over seeds with the band of `statistics.limits`.
+
+    Args:
+        axes: where to draw.
+        x: [K] coordinates.
+        samples: [R, K] float, one row for each seed.
+        bounds: limits of the band, see `statistics.bounds_of`.
+        style: options of the line.
+    """
     mean, low, high = limits(samples, bounds)
     (line,) = axes.plot(x, mean, **style)
     if np.isfinite(low).any():
@@ -132,12 +151,12 @@ def band(axes: Axes, x: np.ndarray, samples: np.ndarray, *, bounds: tuple[float,
 
 
 def policy_lines(axes: Axes, values: xarray.DataArray, dim: str, **style: Any) -> None:
-    """One line for each policy over a dimension: with a band, or thin for those that are only references.
+    """Draws one line for each policy along a dimension, with a band, or thin and without one for `REFERENCES`.
 
     Args:
-        axes: where.
-        values: (run, policy, dim), in any order; its name says between which bounds a band stays.
-        dim: what goes along the axis.
+        axes: where to draw.
+        values: (run, policy, dim) in any order; its name determines the bounds of the bands.
+        dim: the dimension along the x axis.
         style: options of all lines.
     """
     for policy, look in looks_of(policies_of(values)).items():

@@ -1,4 +1,4 @@
-"""What folders of results hold: what is done, the best points, and all numbers as one table for other programs."""
+"""Summarises folders of results: progress, the best points, and all numbers as CSV."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from d2djax.storage import files
 if TYPE_CHECKING:
     import xarray
 
-# Measures by which points are compared, each with the objective of a search that is of the same numbers.
+# Measures that compare points, each with the objective of a search that uses the same numbers.
 BEST = {
     "mean_accuracy": "accuracy",
     "final_accuracy": "final_accuracy",
@@ -43,9 +43,9 @@ class Found:
     """Results in a folder.
 
     Attributes:
-        name: of the folder, as it was given.
+        name: name of the folder, as the user gave it.
         kind: "run", "sweep" or "search".
-        results: of `run` or `sweep`, or the trials of a search.
+        results: results of `run` or `sweep`, or the trials of a search.
     """
 
     name: str
@@ -54,19 +54,22 @@ class Found:
 
 
 def open_results(given: str | Path) -> Found:
-    """Opens what a command left in a folder; values are read when they are used.
+    """Opens the results of a command; values are read from disk when they are used.
 
     Args:
         given: folder of a run, a sweep or a search, finished or not, or the store in it.
 
+    Returns:
+        The results.
+
     Raises:
-        ValueError: there is nothing of the kind, or it is damaged; one line says what.
+        ValueError: there are no such results, or they are damaged.
     """
     place = files.expand(given, "folder").resolve()
     kind, name = files.kind_of(place), str(given)
     if kind == "figures":
         stores = [str(one.parent.relative_to(place)) for one in sorted(place.glob(f"**/{files.STORE}"))]
-        raise ValueError(f"{given}: figures are here; name the folders of their sweeps, such as {stores[0]}")
+        raise ValueError(f"{given}: holds figures; name the folders of their sweeps, such as {stores[0]}")
     if kind not in ("run", "sweep", "search"):
         what = "no results" if kind == "nothing" else "something that d2djax did not write"
         raise ValueError(f"{given}: expected the results of a run, a sweep or a search; found {what}")
@@ -78,7 +81,7 @@ def open_results(given: str | Path) -> Found:
 
 
 def _trials(place: Path) -> xarray.Dataset:
-    """The trials that a search has finished so far."""
+    """Reads the trials that a search has finished so far."""
     from d2djax.searching.journal import reading
     from d2djax.searching.searches import trials_of
 
@@ -87,7 +90,7 @@ def _trials(place: Path) -> xarray.Dataset:
 
 
 def status_line(found: Found) -> str:
-    """What is done, in one line."""
+    """Describes results and their progress in one line."""
     results, about = found.results, json.loads(found.results.attrs.get("manifest", "{}"))
     data = about.get("data", {}).get("name", "unknown data")
     seeds = f"{plural(results.sizes.get('run', 1), 'seed')} ({_seeds(results['run'].values)})"
@@ -111,7 +114,7 @@ def status_line(found: Found) -> str:
 
 
 def _seeds(seeds: np.ndarray) -> str:
-    """Seeds in a row as `4 to 99`."""
+    """Formats seeds; writes consecutive ones as `4 to 99`."""
     every = sorted({int(seed) for seed in np.atleast_1d(seeds)})
     if len(every) > 2 and every == list(range(every[0], every[0] + len(every))):
         return f"{every[0]} to {every[-1]}"
@@ -120,15 +123,16 @@ def _seeds(seeds: np.ndarray) -> str:
 
 
 def best_points(results: xarray.Dataset, policy: str) -> tuple[Table | None, list[str]]:
-    """The best point of a sweep for a policy, by each measure that can be compared between its points.
+    """Finds the best point of a sweep for a policy, by each measure that can be compared between its points.
+
+    Only points with the largest number of seeds compete, because a mean over few seeds may be high by chance.
 
     Args:
-        results: of `sweep` or `merge`, finished or not.
-        policy: whose numbers count.
+        results: results of `sweep` or `merge`, finished or not.
+        policy: name of the policy.
 
     Returns:
-        The table, none of a single point; and a line for each measure that the points do not share. Only points
-        count that have as many seeds as the one with the most: of few seeds a mean may be high by luck.
+        The table, none for a single point; and notes, such as one for each measure that cannot be compared.
     """
     axes = axes_of(results["status"])
     if not axes:
@@ -145,7 +149,7 @@ def best_points(results: xarray.Dataset, policy: str) -> tuple[Table | None, lis
             continue
         inside = [setting for setting in columns if setting in OBJECTIVES[objective].contains]
         if inside:
-            # With another value of it the same graph and the same model have another number.
+            # Changing such a setting changes the number of the same graph and model.
             notes.append(f"no best by {HEADINGS[name]}: its formula has {', '.join(inside)}")
             continue
         values = {part: numbers[part].transpose(*axes).values.ravel() for part in _parts(name)}
@@ -161,7 +165,7 @@ def best_points(results: xarray.Dataset, policy: str) -> tuple[Table | None, lis
         alike = f" (also at {plural(ties, 'other point')})" if ties else ""
         table.add_row(HEADINGS[name], *point, f"{mean[best]:.4f}{alike}", limits, f"{seeds[best]:.0f}")
     if table.row_count:
-        notes.append("the best of many points looks better than it is: run it again with other seeds")
+        notes.append("the best of many points looks better than it is; check it with other seeds")
     return (table if table.row_count else None), notes
 
 
@@ -174,14 +178,14 @@ def _text(value: Any) -> str:
 
 
 def trials_csv(searches: Sequence[Found]) -> str:
-    """All trials of one search or several as CSV: settings and objectives, the latter also for each seed.
+    """Formats all trials of one or several searches as CSV: settings and objectives, also for each seed.
 
     Args:
-        searches: their trials; of several, the first column is the name of the search, and what only some of them
-            have is empty for the others.
+        searches: the searches. With several, the first column is the name of the search, and columns that a search
+            lacks are empty.
 
     Returns:
-        A row for each trial; `is_best` marks the best ones of each search.
+        One row for each trial; `is_best` marks the best ones of each search.
     """
     import pandas
     import xarray
@@ -201,14 +205,14 @@ def trials_csv(searches: Sequence[Found]) -> str:
 
 
 def csv_text(results: xarray.Dataset) -> str:
-    """All that tables are made of, for each point and policy, as CSV.
+    """Formats the numbers of all tables as CSV, one row for each point and policy.
 
     Args:
-        results: of `run`, `sweep` or `merge`.
+        results: results of `run`, `sweep` or `merge`.
 
     Returns:
         The settings that differ, `policy`, `runs_done` and `runs_not_finite`, then each number with its 95 %
-        interval and the number of seeds in it; empty where there is no number.
+        interval and its number of seeds; missing numbers are empty.
     """
     import xarray
 

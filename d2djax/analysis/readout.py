@@ -1,4 +1,4 @@
-"""The numbers behind a picture, read back from what it shows, as CSV."""
+"""Reads the numbers that a figure shows back from its artists, as CSV."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from matplotlib.ticker import FixedFormatter, FuncFormatter
 
 
 def _limits_of(collection: PolyCollection) -> dict[float, tuple[float, float]]:
-    """Lower and upper limit of a band at each x; what `fill_between` drew, read back."""
+    """Returns the lower and upper limit of a band at each x, from the polygon of `fill_between`."""
     found = {}
     for path in collection.get_paths():
         corners = np.asarray(path.vertices)
@@ -36,9 +36,9 @@ def _limits_of(collection: PolyCollection) -> dict[float, tuple[float, float]]:
 
 
 def _texts(axis: Axis, places: np.ndarray) -> list[str]:
-    """Texts that were set by hand at places along an axis; none unless each place has one of its own."""
+    """Returns the tick texts that were set by hand at some coordinates; none unless each has a distinct text."""
     formatter = axis.get_major_formatter()
-    # `set_xticks` with texts formats by a partial of its own; any other function formats numbers.
+    # `set_xticks` with texts installs a partial as formatter; any other function formats numbers.
     is_by_hand = isinstance(formatter, (FixedFormatter, StrCategoryFormatter)) or (
         isinstance(formatter, FuncFormatter) and isinstance(formatter.func, functools.partial)
     )
@@ -46,7 +46,7 @@ def _texts(axis: Axis, places: np.ndarray) -> list[str]:
     if not is_by_hand or not len(ticks):
         return []
     texts = formatter.format_ticks(list(ticks))
-    # Bars of a group stand beside their tick, nearer to it than to the next one.
+    # Bars of a group are beside their tick, closer to it than to the next one.
     reach = np.diff(np.unique(ticks)).min(initial=np.inf) / 2 if len(ticks) > 1 else 0.5
     distances = np.abs(places[:, None] - ticks)
     nearest = distances.argmin(axis=1)
@@ -56,9 +56,9 @@ def _texts(axis: Axis, places: np.ndarray) -> list[str]:
 
 
 def _ends_of(held: ErrorbarContainer, x: np.ndarray, y: np.ndarray) -> list[tuple[float, float]]:
-    """Lower and upper end of each whisker, NaN where none is drawn; empty if they are not plainly those of y."""
+    """Returns the ends of each whisker, NaN where none is drawn; empty if they are not plain intervals of y."""
     _, caps, collections = held.lines
-    # Arrows in place of caps say that the end is open.
+    # Arrows instead of caps mark an open end.
     is_open = any(cap.get_marker() not in ("_", "|") for cap in caps)
     if not held.has_yerr or held.has_xerr or is_open or len(segments := collections[0].get_segments()) != len(y):
         return []
@@ -76,7 +76,7 @@ def _ends_of(held: ErrorbarContainer, x: np.ndarray, y: np.ndarray) -> list[tupl
 
 
 def _cells(axes: Axes, image: AxesImage, values: np.ndarray) -> Iterator[list[Any]]:
-    """Row, column and value of each cell of a heat map."""
+    """Yields row, column and value of each cell of a heat map."""
     left, right, bottom, top = image.get_extent()
     first, last = (bottom, top) if image.origin == "lower" else (top, bottom)
     rows, columns = ((np.arange(number) + 0.5) / number for number in values.shape)
@@ -88,7 +88,7 @@ def _cells(axes: Axes, image: AxesImage, values: np.ndarray) -> Iterator[list[An
 
 
 def _rows(axes: Axes) -> Iterator[list[Any]]:
-    """Panel, series, x, y and limits of all that axes show, except arrows and texts; warns of what is left out."""
+    """Yields panel, series, x, y and limits of what axes show, except arrows and texts; warns of omissions."""
     panel = axes.get_title() or axes.get_ylabel()
     bands = [one for one in axes.collections if isinstance(one, PolyCollection)]
     whiskers = [one for one in axes.containers if isinstance(one, ErrorbarContainer)]
@@ -97,11 +97,11 @@ def _rows(axes: Axes) -> Iterator[list[Any]]:
     for line in (one for one in axes.lines if one not in of_whiskers):
         name = str(line.get_label())
         x, y = np.asarray(line.get_xdata(), float), np.asarray(line.get_ydata(), float)
-        # A band is drawn right after its line, in its colour and over the same places.
+        # A band follows its line, with the same colour and the same coordinates.
         own = [one for one in bands if _belongs(one, line)]
         limits_at = _limits_of(own[0]) if own else {}
         bands = [one for one in bands if one not in own[:1]]
-        # A level has no places of its own.
+        # A horizontal level has no x coordinates.
         x = np.full(len(x[:1]), np.nan) if line.get_transform() != axes.transData else x
         for place, value in zip(x, y, strict=False):
             yield [panel, name, place, value, *limits_at.get(float(place), (np.nan, np.nan))]
@@ -116,7 +116,7 @@ def _rows(axes: Axes) -> Iterator[list[Any]]:
             if is_wide:
                 yield [panel, texts[number] if texts else name, place, bar.get_width(), np.nan, np.nan]
             else:
-                # Where a bar that stands on another begins and ends.
+                # The ends of a stacked bar.
                 ends = bar.get_y(), bar.get_y() + bar.get_height()
                 yield [panel, name, texts[number] if texts else place, bar.get_height(), *ends]
     for held in (one for one in whiskers if one.lines[0] is not None):
@@ -128,7 +128,7 @@ def _rows(axes: Axes) -> Iterator[list[Any]]:
             yield [panel, str(held.get_label()).lstrip("_"), texts[number] if texts else place, value, *limits]
     for image in axes.images:
         values = np.ma.filled(np.ma.asarray(image.get_array()).astype(float), np.nan)
-        # Colours that were handed in are no numbers.
+        # An image of given colours has no numbers.
         if values.ndim == 2:
             read.append(image)
             yield from ([panel, *row, np.nan, np.nan] for row in _cells(axes, image, values))
@@ -136,11 +136,11 @@ def _rows(axes: Axes) -> Iterator[list[Any]]:
 
 
 def _tell_what_is_left(axes: Axes, panel: str, bands: list[PolyCollection], read: list[Artist]) -> None:
-    """Warns of what axes show that is no row; `bands` are those that belong to no line."""
+    """Warns of artists that are not in the rows; `bands` are those without a line."""
     others = [one for one in axes.collections if one in bands or not isinstance(one, PolyCollection)]
     drawn = (*axes.patches, *axes.images, *others)
     shown = [one for one in drawn if one not in read and not isinstance(one, FancyArrowPatch)]
-    # The scale of a heat map has no numbers of its own.
+    # A colour bar has no numbers of its own.
     if shown and axes.get_label() != "<colorbar>":
         kinds = ", ".join(sorted({type(one).__name__ for one in shown}))
         warnings.warn(f"panel {panel!r} also shows {kinds}: not in the CSV of its numbers", stacklevel=5)
@@ -155,7 +155,13 @@ def _belongs(collection: PolyCollection, line: Line2D) -> bool:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Rows as CSV; nine digits hold all of a single-precision number, and what is no number is empty."""
+    """Formats rows as CSV.
+
+    Args:
+        head: names of the columns.
+        rows: values of each row. Floats get nine digits, which represent single precision exactly; NaN and
+            infinities become empty.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(head)
@@ -171,11 +177,14 @@ def _shown(value: Any) -> str:
 
 
 def numbers_of(figure: Figure) -> str:
-    """The numbers that a figure shows, as CSV: panel, series, x, y, and limits of a band or ends of a bar.
+    """Returns the numbers that a figure shows as CSV: panel, series, x, y, and limits of a band or ends of a bar.
 
-    Lines, bands around them, bars, whiskers and heat maps are read; texts that were set by hand at ticks stand for
-    the places of bars, whiskers and cells. A warning names what else a panel shows, such as the `PathCollection` of
-    a scatter, or the `LineCollection` of whiskers that are not those of y alone at each of its values.
+    It reads lines, their bands, bars, whiskers and heat maps. Tick texts that were set by hand replace the
+    coordinates of bars, whiskers and cells. A warning names what else a panel shows, such as the `PathCollection`
+    of a scatter plot, or the `LineCollection` of whiskers that are not one interval of y for each value.
+
+    Args:
+        figure: the figure.
     """
     rows = (row for axes in figure.axes for row in _rows(axes))
     return table(("panel", "series", "x", "y", "low", "high"), rows)

@@ -1,4 +1,4 @@
-"""Results of a run or a sweep reduced to what a page shows: curves, one number a run, graphs."""
+"""Reduces the results of a run or a sweep to the content of a page: curves, one number for each run, graphs."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from d2djax.running.results import counted, last_number, not_finite
 if TYPE_CHECKING:
     import xarray
 
-# What a browser still opens at once.
+# Limits that keep the page fast in a browser.
 MOST_PLACES = 400
 MOST_BANDS = 1000
-# What is shown first, where it is there. Rewards by weights that differ between points cannot be compared.
+# Variables to show first. Rewards with weights that differ between points cannot be compared.
 FIRST = ("accuracy", "graph_reference_reward", "discovery_reference_reward")
 PLACES = ("position", "cluster", "links", "counts_before", "counts", "exchange_state")
 PLURALS = {"round": "rounds", "episode": "episodes", "state": "states", "class": "classes", "device": "devices"}
 
 
 def plain(values: Any) -> Any:
-    """Arrays as nested lists of JSON: five digits, and null where there is no number."""
+    """Converts arrays to nested lists for JSON, with five digits and null for NaN and infinities."""
     if isinstance(values, np.ndarray):
         return plain(values.tolist())
     if isinstance(values, (list, tuple)):
@@ -39,10 +39,10 @@ class ByPoint:
     """Results with all points of a sweep along one dimension `at`.
 
     Attributes:
-        results: of `run` or `sweep`; only what is asked for is read.
-        axes: dimensions of the sweep; none for a run.
-        done: [P, R] bool, the run is finished.
-        diverged: [P, R, M] bool.
+        results: results of `run` or `sweep`, which are read from disk only when needed.
+        axes: dimensions of the sweep; empty for a run.
+        done: [P, R] bool, whether a run is finished.
+        diverged: [P, R, M] bool, whether numbers of a policy are not finite.
     """
 
     results: xarray.Dataset
@@ -51,7 +51,7 @@ class ByPoint:
     diverged: np.ndarray
 
     def samples(self, name: str) -> xarray.DataArray:
-        """A variable (at, run, policy, ...), NaN where it does not count, see `results.counted`."""
+        """Returns a variable as (at, run, policy, ...), NaN where it does not count, see `results.counted`."""
         values = _flat(counted(self.results, name), self.axes)
         if "policy" not in values.dims:
             values = values.expand_dims({"policy": 1})
@@ -59,7 +59,7 @@ class ByPoint:
 
 
 def _flat(values: xarray.DataArray, axes: list[str]) -> xarray.DataArray:
-    """A variable with its axes as one dimension `at`, run next."""
+    """Flattens the axes of a variable to one dimension `at`, followed by `run`."""
     import xarray
 
     one = values.transpose(*axes, "run", ...)
@@ -68,7 +68,11 @@ def _flat(values: xarray.DataArray, axes: list[str]) -> xarray.DataArray:
 
 
 def by_point(results: xarray.Dataset) -> ByPoint:
-    """The points of a sweep, or the only one of a run; which runs are done and which diverged is read."""
+    """Collects the points of a sweep, or the single point of a run; reads only `done` and `status`.
+
+    Args:
+        results: results of `run` or `sweep`, finished or not.
+    """
     axes = [str(dim) for dim in results["status"].dims if dim not in WITHIN]
     status = _flat(results["status"], axes).transpose("at", "run", "policy").values
     done = _flat(results["done"], axes).values > 0 if "done" in results else np.ones(status.shape[:2], bool)
@@ -76,7 +80,12 @@ def by_point(results: xarray.Dataset) -> ByPoint:
 
 
 def settings(results: xarray.Dataset, axes: list[str]) -> dict[str, list[Any]]:
-    """Value of each setting that differs, at every point, in the order of the points."""
+    """Returns the value of each setting that differs between points, at every point.
+
+    Args:
+        results: results of `sweep`.
+        axes: dimensions of the sweep, in the order of the points.
+    """
     import xarray
 
     names = [str(name) for name, one in results.coords.items() if set(one.dims) <= set(axes) and one.dims]
@@ -87,21 +96,21 @@ def settings(results: xarray.Dataset, axes: list[str]) -> dict[str, list[Any]]:
 
 
 def _setting(value: Any) -> Any:
-    """A value as it is shown: single precision, with which it is computed, has no more than eight digits."""
+    """Rounds a value to eight digits, the precision with which it is computed."""
     if isinstance(value, float):
         return float(f"{value:.8g}") if math.isfinite(value) else None
     return value
 
 
 def chosen(points: ByPoint, most: int) -> tuple[list[int], ByPoint]:
-    """At most `most` points, evenly chosen along every axis, so that those of a grid are a grid too.
+    """Chooses at most `most` points, evenly along every axis, so that points of a grid form a grid.
 
     Args:
-        points: all of them.
-        most: how many to keep.
+        points: all points.
+        most: largest number of points to keep.
 
     Returns:
-        Their numbers among all points, and the points.
+        The indices of the chosen points among all points, and the chosen points.
     """
     lengths = [points.results.sizes[dim] for dim in points.axes]
     left = list(lengths)
@@ -118,7 +127,7 @@ def _label(values: xarray.DataArray, more: str = "") -> str:
 
 
 def _in_order(points: ByPoint) -> list[str]:
-    """Names of variables, those that matter most first."""
+    """Returns the names of variables, the most important ones first."""
     names = [str(name) for name, one in points.results.data_vars.items() if "run" in one.dims]
     names = sorted(set(names) - {*PLACES, "done"})
     return sorted(names, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
@@ -130,7 +139,14 @@ def _policies(points: ByPoint, name: str, other: str) -> list[str]:
 
 
 def curves(points: ByPoint) -> dict[str, Any]:
-    """Every variable over rounds or episodes: [point][policy] of mean, lower and upper limit."""
+    """Returns every variable over rounds or episodes.
+
+    Args:
+        points: the points to show.
+
+    Returns:
+        For each variable: label, name of the x axis, x, policies, and values [point][policy][mean, low, high][x].
+    """
     found = {}
     for name in _in_order(points):
         one = points.results[name]
@@ -140,7 +156,7 @@ def curves(points: ByPoint) -> dict[str, Any]:
         length = one.sizes[along[0]]
         places = np.unique(np.linspace(0, length - 1, min(length, MOST_PLACES)).round().astype(int))
         samples, bounds = points.samples(name).isel({along[0]: places}), bounds_of(name)
-        # Policies that do not learn have no curve.
+        # A policy that does not learn has no curve.
         has_curve = samples.notnull().any([dim for dim in samples.dims if dim != "policy"]).values
         kept = np.flatnonzero(has_curve if has_curve.any() else ~has_curve)
         names, drawn = _policies(points, name, ""), samples.isel(policy=kept).transpose("run", "at", ...)
@@ -155,7 +171,7 @@ def curves(points: ByPoint) -> dict[str, Any]:
 
 
 def _reduced(points: ByPoint, name: str) -> dict[str, tuple[str, xarray.DataArray]]:
-    """Label and samples (at, run, policy) of a variable averaged within each run, and at its end, by name."""
+    """Returns label and samples (at, run, policy) of a variable's mean within each run, and of its last value."""
     one = points.results[name]
     if name == "status":
         import xarray
@@ -167,7 +183,7 @@ def _reduced(points: ByPoint, name: str) -> dict[str, tuple[str, xarray.DataArra
     if not inner:
         return {name: (_label(one), samples)}
     over = ", mean over " + " and ".join(PLURALS.get(str(dim), str(dim)) for dim in inner)
-    # Round 0 is before training.
+    # Round 0 precedes training.
     meant = in_training(samples.assign_coords(round=one["round"])) if "round" in inner else samples
     found = {name: (_label(one, over), meant.mean(inner))}
     if inner in (("round",), ("episode",)):
@@ -177,12 +193,20 @@ def _reduced(points: ByPoint, name: str) -> dict[str, tuple[str, xarray.DataArra
 
 
 def maps(points: ByPoint) -> dict[str, Any]:
-    """Every variable in one number a run: [point][policy] of the mean, for few points with its limits."""
+    """Reduces every variable to one number for each run.
+
+    Args:
+        points: all points.
+
+    Returns:
+        For each number: label, policies, and values [point][policy][mean, low, high], without the limits if there
+        are more than `MOST_BANDS` points.
+    """
     found = {}
     for name in _in_order(points):
         for title, (label, samples) in _reduced(points, name).items():
             spread = np.stack(limits(samples.transpose("run", "at", "policy").values, bounds_of(name)))
-            # Of very many points the limits would be most of the page.
+            # With very many points, the limits would take up most of the page.
             shown = spread if len(points.done) <= MOST_BANDS else spread[:1]
             values = plain(np.moveaxis(shown, 0, 2))
             found[title] = {"label": label, "policies": _policies(points, name, ""), "values": values}
@@ -190,7 +214,12 @@ def maps(points: ByPoint) -> dict[str, Any]:
 
 
 def graphs(points: ByPoint, runs: int) -> dict[str, Any]:
-    """The map of each point and each of the first runs, and who sends to whom."""
+    """Returns the positions, clusters, links and points of the first runs at each point.
+
+    Args:
+        points: the points to show.
+        runs: number of runs.
+    """
     some = points.results.isel(run=slice(runs))
     parts = {
         "position": ("at", "run", "device", "axis"),
@@ -207,5 +236,5 @@ def graphs(points: ByPoint, runs: int) -> dict[str, Any]:
 
 
 def text_of(value: Any) -> str:
-    """A coordinate as text."""
+    """Formats a coordinate."""
     return str(value.item() if isinstance(value, np.generic) else value)

@@ -1,4 +1,4 @@
-"""Studies, which figures are drawn from (Section IV-B and beyond): each is one sweep, in three sizes."""
+"""The studies behind the figures (Section IV-B and beyond): each is one sweep, in three sizes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     import xarray
 
 Size = Literal["toy", "small", "paper"]
-# Runs of each point.
+# Number of runs of each point.
 SEEDS: dict[Size, int] = {"toy": 2, "small": 8, "paper": 100}
 COMPARED: tuple[PolicyName, ...] = ("none", "uniform", "rl")
-# By hand, so that another policy does not change the figures of the paper.
+# Listed explicitly, so that a new policy does not change the figures of the paper.
 ALL: tuple[PolicyName, ...] = ("none", "uniform", "rl", "nearest", "best_response", "pooled")
-# Seconds where the other sizes take minutes and hours: what comes out shows that all works, and nothing else.
+# Toy settings take seconds instead of minutes or hours. Their results only show that everything works.
 TOY: dict[str, Any] = {
     "num_devices": 8,
     "num_states": 3,
@@ -43,11 +43,11 @@ class Study:
 
     Attributes:
         name: folder of its results.
-        settings: what differs from the defaults.
+        settings: settings that differ from the defaults.
         axes: values of each axis.
-        trains: false: the runs end with their graphs, and no data are read.
-        small: further settings at size small.
-        toy_axes: values of each axis at size toy.
+        trains: whether the runs train; otherwise they stop after discovery, and no data are read.
+        small: further settings for size small.
+        toy_axes: values of each axis for size toy.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Study:
     toy_axes: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
 
-# 6,000 images, 600 a class, serve 25 devices with 144 points each; thresholds keep their share of a device's class.
+# 6,000 images, 600 per class, suffice for 25 devices with 144 points each; the threshold is scaled with the points.
 SMALL_CIFAR = {
     "policies": COMPARED,
     "points_per_device": 144,
@@ -67,7 +67,7 @@ SMALL_CIFAR = {
     "aggregation_interval": 15,
     "batch_size": 16,
 }
-# Those that several figures share; a study of one figure stands with the figure.
+# Studies that several figures share; a study of a single figure is defined with the figure.
 RADIOML = Study("radioml", {"dataset": "radioml", "policies": ALL})
 CIFAR10 = Study("cifar10", {"dataset": "cifar10", "policies": ALL}, small=SMALL_CIFAR)
 FASHION_MNIST = Study("fashion_mnist", {"dataset": "fashion_mnist", "policies": ALL})
@@ -75,7 +75,7 @@ GRAPHS = Study("graphs", {"policies": ("uniform", "rl", "nearest", "best_respons
 
 
 def settings_of(study: Study, size: Size) -> tuple[Config, dict[str, Sequence[Any]]]:
-    """The config and the axes of a study.
+    """Returns the config of a study, and the values of each axis.
 
     Args:
         study: the study.
@@ -87,14 +87,14 @@ def settings_of(study: Study, size: Size) -> tuple[Config, dict[str, Sequence[An
 
 
 def stand_in(config: Config, shape: tuple[int, ...] = (8, 8)) -> Dataset:
-    """Images drawn in process, for figures of size toy: a pattern for each class, and noise.
+    """Generates synthetic images for figures of size toy: a pattern for each class, with noise.
 
     Args:
-        config: names the data set whose classes and colours are imitated.
-        shape: height and width.
+        config: names the data set whose number of classes and colour channels the images get.
+        shape: height and width, pixels.
 
     Returns:
-        Uint8 images, [n, 8, 8, 1 or 3].
+        A data set of uint8 images, [120 L, height, width, 1 or 3].
     """
     config = complete(config)
     rng = np.random.default_rng(0)
@@ -110,13 +110,18 @@ def _reads_files(study: Study, config: Config) -> bool:
 
 
 def check_data(study: Study, size: Size, data_dir: str | None = None) -> None:
-    """Reads the data set of a study, so that one that is missing is known before hours of work on others.
+    """Reads the data set of a study, so that missing files are reported before hours of work on other studies.
+
+    Args:
+        study: the study.
+        size: toy, small or paper.
+        data_dir: folder of the data set; none: the standard folders.
 
     Raises:
-        DataError: it cannot be found or read.
+        DataError: the data set cannot be found or read.
     """
     config, _ = settings_of(study, size)
-    # What is made in process at any size is read instead where a folder is given.
+    # A given folder replaces synthetic data of any size.
     is_given = study.trains and not _reads_files(study, config) and data_dir is not None
     if is_given or (_reads_files(study, config) and size != "toy"):
         load_dataset(replace(complete(config), data_dir=data_dir))
@@ -131,25 +136,25 @@ def compute(
     data_dir: str | None = None,
     progress: bool = True,
 ) -> xarray.Dataset:
-    """Computes a study, or goes on with it, or reads it where it is done.
+    """Computes a study, resumes it, or reads its finished results.
 
     Args:
         study: the study.
         size: toy, small or paper.
-        out: its results are kept in `<out>/<size>/<study.name>/results.zarr`.
-        seeds: number of runs; none: 2, 8 or 100.
-        data_dir: folder of the data set; none: the usual places.
-        progress: shows progress on standard error.
+        out: folder; the results go to `<out>/<size>/<study.name>/results.zarr`.
+        seeds: number of runs of each point; none: 2, 8 or 100 by size.
+        data_dir: folder of the data set; none: the standard folders.
+        progress: whether to show progress on standard error.
 
     Returns:
-        The results, as of `sweep`.
+        The results, see `sweep`.
 
     Raises:
-        ValueError: there are other results in the folder.
+        ValueError: the folder holds other results.
         DataError: the data set cannot be found or read.
     """
     config, axes = settings_of(study, size)
-    # A toy shall not ask for files.
+    # Size toy needs no files.
     data = stand_in(config) if _reads_files(study, config) and size == "toy" else None
     return sweep(
         replace(config, data_dir=data_dir) if data is None else complete(config),

@@ -1,15 +1,15 @@
 "use strict";
-// What the page shows is in DATA, see report.py; every choice draws its picture anew.
+// DATA holds the content of the page, see page.py; every choice redraws its figure.
 
 const byId = (id) => document.getElementById(id);
 const LAYOUT = { margin: { l: 70, r: 20, t: 20, b: 55 }, hovermode: "closest", font: { size: 13 }, template: "none" };
-// Room for long ticks and for titles of several lines.
+// Leaves room for long tick labels and for titles of several lines.
 const axisOf = (text, more = {}) =>
   ({ title: { text: wrapped(text), standoff: 12 }, automargin: true, zeroline: false, ...more });
 if (window.innerWidth < 600) LAYOUT.legend = { orientation: "h", y: -0.35 };
 const OPTIONS = { responsive: true, displaylogo: false };
 const settings = Object.keys(DATA.settings);
-// Of a phone: labels and bars of colours beside a picture would leave nothing of it.
+// On a phone, labels and colour bars beside a figure would leave no room for it.
 const isNarrow = () => window.innerWidth < 600;
 
 function element(tag, text, parent) {
@@ -19,7 +19,7 @@ function element(tag, text, parent) {
   return made;
 }
 
-// A row of choices: {name: [[value, text], ...]}; `draw` is called with the chosen values, now and at every change.
+// Makes a row of choices, {name: [[value, text], ...]}; calls `draw` with the chosen values now and at every change.
 function controls(id, choices, draw) {
   const selects = {};
   const update = () =>
@@ -44,7 +44,7 @@ const same = (names) => names.map((name) => [name, name]);
 const numbered = (names) => names.map((name, number) => [number, name]);
 const nameOf = (point) => settings.map((name) => `${name} = ${DATA.settings[name][point]}`).join(", ");
 const valuesAt = (name, points) => [...new Set(points.map((point) => String(DATA.settings[name][point])))];
-// Of a grid every axis is chosen by itself, which Python made sure of; of a list the point.
+// In a grid, the user chooses a value of every axis; in a list, the user chooses the point.
 const pointChoice = (points) => DATA.isGrid
   ? Object.fromEntries(settings.map((name) => [name, same(valuesAt(name, points))]))
   : settings.length ? { point: points.map((point, place) => [place, nameOf(point)]) } : {};
@@ -56,7 +56,7 @@ const clear = (colour) => colour + "33";
 function band(x, [mean, low = [], high = []], name, colour, dash = "solid") {
   const there = x.map((_, place) => place).filter((place) => mean[place] !== null);
   const pick = (values) => there.map((place) => values[place]);
-  // One run alone has no limits.
+  // A single run has no limits.
   const bounded = there.filter((place) => typeof low[place] === "number");
   const [xs, lows, highs] = [x, low, high].map((values) => bounded.map((place) => values[place]));
   const limits = bounded.length
@@ -93,7 +93,7 @@ function drawCurves(chosen, selects) {
     { ...LAYOUT, showlegend: true, xaxis: axisOf(one.along), yaxis: axisOf(one.label) }, OPTIONS);
 }
 
-// Long names of variables would be cut off at the side.
+// Wraps long names of variables, which would be cut off.
 function wrapped(text, fewest = 25, most = 45) {
   return text.replace(new RegExp(`(.{${fewest},${most}}?) `, "g"), "$1<br>");
 }
@@ -102,7 +102,7 @@ function drawMap(chosen) {
   const one = DATA.maps[chosen.variable];
   const place = Math.max(0, one.policies.indexOf(chosen.policy));
   const values = one.values.map((byPolicy) => byPolicy[place]);
-  // A list of points is no grid: all of them are shown, whatever their other settings.
+  // A list of points is not a grid: all points are shown, whatever their other settings.
   const fixed = DATA.isGrid ? settings.filter((name) => name !== chosen.x && name !== chosen.y) : [];
   const rows = values.map((_, point) => point)
     .filter((point) => fixed.every((name) => String(DATA.settings[name][point]) === chosen[name]));
@@ -114,7 +114,7 @@ function drawMap(chosen) {
       z[y.indexOf(DATA.settings[chosen.y][point])][x.indexOf(DATA.settings[chosen.x][point])] = values[point][0];
     }
     const heat = { type: "heatmap", x: x.map(String), y: y.map(String), z, colorscale: "Cividis",
-                   // Numbers in very small cells cannot be read.
+                   // Numbers in very small cells are unreadable.
                    texttemplate: x.length <= (isNarrow() ? 4 : 10) && y.length <= 15 ? "%{z:.4g}" : undefined,
                    colorbar: isNarrow() ? { orientation: "h", y: -0.25, yanchor: "top", thickness: 12 } : { thickness: 20 },
                    hovertemplate: `${chosen.x} %{x}<br>${chosen.y} %{y}<br>%{z}<extra></extra>` };
@@ -139,22 +139,22 @@ function drawMap(chosen) {
 const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "triangle-down", "pentagon", "hexagon", "star"];
 const INSIDE = "#555555";
 
-// Green is most of how bright a colour is.
+// Green contributes most to the brightness of a colour.
 const readable = (colour) => (parseInt(colour.slice(3, 5), 16) < 0x75 ? "#ffffff" : "#000000");
 
-// Hovering over a device tells who it is, from whom it takes, and what it holds.
+// The hover text of a device names its number, its cluster, its transmitter and its points.
 function devicesOf(place, cluster, links, before, after) {
   const told = (counts) => counts.map((n, l) => [DATA.graphs.classes[l], n]).filter(([, n]) => n > 0)
     .map(([name, n]) => `${name} ${n}`).join(", ") || "nothing";
   const text = place.map((_, i) => `device ${i}, cluster ${cluster[i]}<br>` +
-    (links[i] === i || links[i] < 0 ? "no transmitter" : `takes from ${links[i]}`) +
+    (links[i] === i || links[i] < 0 ? "no transmitter" : `receives from ${links[i]}`) +
     `<br>before: ${told(before[i])}<br>after: ${told(after[i])}`);
   const palette = DATA.colours.clusters;
   const colours = cluster.map((k) => palette[k % palette.length]);
   return { x: place.map((p) => p[0]), y: place.map((p) => p[1]), hovertext: text, hoverinfo: "text",
     text: place.map((_, i) => String(i)), textfont: { size: 9, color: colours.map(readable) },
     mode: "markers+text", name: "device, by cluster", hoverlabel: { align: "left" }, cliponaxis: false,
-    // More clusters than colours: the next round of colours has another shape.
+    // With more clusters than colours, the colours repeat with another shape.
     marker: { size: 17, opacity: 1, line: { color: "white", width: 1 }, color: colours,
       symbol: cluster.map((k) => SYMBOLS[Math.floor(k / palette.length) % SYMBOLS.length]) } };
 }
@@ -164,7 +164,7 @@ function linksOf(place, cluster, links) {
     x: place[i][0], y: place[i][1], ax: place[j][0], ay: place[j][1], xref: "x", yref: "y", axref: "x", ayref: "y",
     text: "", arrowhead: 2, arrowsize: 1.1, arrowwidth: 1.3, standoff: 9, startstandoff: 9,
     opacity: 0.8, arrowcolor: cluster[i] === cluster[j] ? INSIDE : DATA.colours.inter }));
-  // Plotly's arrows cannot be dashed: between clusters a dashed line lies under the head.
+  // Plotly cannot draw dashed arrows, so a dashed line lies under the head of a link between clusters.
   const inter = arrows.filter((arrow) => arrow.arrowcolor === DATA.colours.inter);
   const dashed = { x: inter.flatMap((a) => [a.ax, a.x, null]), y: inter.flatMap((a) => [a.ay, a.y, null]),
     mode: "lines", line: { dash: "dash", width: 1.5, color: DATA.colours.inter }, hoverinfo: "skip",
@@ -184,14 +184,14 @@ function drawGraph(chosen, selects) {
   const graphs = DATA.graphs;
   const at = (name) => graphs[name][placeOf(graphs.points, chosen)][chosen.run];
   const isDone = at("done");
-  // Another run opens in the state in which its exchange happened; any other can be chosen then.
+  // A newly chosen run opens in the state of its exchange.
   const run = `${placeOf(graphs.points, chosen)} ${chosen.run}`;
   if (run !== shownRun && isDone) selects.state.value = chosen.state = String(at("exchange_state"));
   shownRun = run;
   byId("graph-note").textContent = !isDone ? "This run is not finished."
     : `The exchange of this run happened in state ${graphs.states[at("exchange_state")]}: ` +
-      "what the devices hold after it comes from the graph of that state.";
-  // Devices that only other points have, and those of a run that is not finished, have no place.
+      "the graph of that state determines the points after the exchange.";
+  // Devices of other points, and of unfinished runs, have no position.
   const isThere = at("position").map((p) => isDone && p[0] !== null);
   const place = at("position").map((p, i) => (isThere[i] ? p : [null, null]));
   const links = at("links")[chosen.policy][chosen.state].map((j, i) => (isThere[i] ? j : -1));
@@ -273,10 +273,10 @@ function showSearch() {
 
 function showResults() {
   for (const name of ["history", "importance", "pareto"]) byId(`${name}-section`).remove();
-  if (settings.length) byId("claims-note").textContent = "These results are of several points: each seed's number is its mean over " +
-    "all points, or over all that share a value of the axis that the claim is about.";
+  if (settings.length) byId("claims-note").textContent = "These results have several points: the number of each seed is its mean over " +
+    "all points, or over all points with the same value of the axis that the claim is about.";
   if (DATA.claims.length) table(byId("claims"), DATA.claims, ["claim", "measured, 95 % bootstrap interval", "verdict"]);
-  else byId("claims").replaceWith("These results have no data for any of them.");
+  else byId("claims").replaceWith("These results have no data for any claim.");
 
   controls("tables", pointChoice(DATA.curves.points), (chosen) => drawTables(DATA.tables[placeOf(DATA.curves.points, chosen)]));
 
@@ -290,7 +290,7 @@ function showResults() {
   if (settings.length) {
     const all = [...new Set(Object.values(DATA.maps).flatMap((one) => one.policies))].filter((name) => name);
     const choices = { variable: same(Object.keys(DATA.maps)), policy: same(all), x: same(settings) };
-    // Without a second setting, every policy is a line.
+    // Without a second setting, each policy is a line.
     const lines = ["", "(lines of all policies)"];
     if (DATA.isGrid && settings.length > 1) choices.y = [...same([...settings.slice(1), settings[0]]), lines];
     const rest = DATA.isGrid

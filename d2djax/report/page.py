@@ -1,4 +1,4 @@
-"""An interactive page of results that needs no network: tables, curves, heat maps, graphs, claims, searches."""
+"""Writes a self-contained HTML page of results: tables, curves, heat maps, graphs, claims, searches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from d2djax.storage import files
 if TYPE_CHECKING:
     import xarray
 
-# What a browser still opens at once; all points of a sweep are in the heat maps.
+# Limits that keep the page fast in a browser; the heat maps show all points of a sweep.
 MOST_CURVES = 64
 MOST_GRAPH_NUMBERS = 1_000_000
 MOST_GRAPH_RUNS = 8
@@ -30,7 +30,7 @@ DASHES = {"-": "solid", "--": "dash", "-.": "dashdot", ":": "dot"}
 
 
 def _dash(style: Any) -> str:
-    """A line style of Matplotlib as one of Plotly, for lines two pixels wide."""
+    """Converts a line style of Matplotlib for Plotly, for lines two pixels wide."""
     return DASHES[style] if isinstance(style, str) else ",".join(f"{2 * length}px" for length in style[1])
 
 
@@ -39,9 +39,9 @@ def _shown(value: Any) -> str:
 
 
 def _facts(manifest: dict[str, Any]) -> list[list[str]]:
-    """What sets these results apart: settings that are not the default ones, seeds, data, versions, machine."""
+    """Lists the settings that differ from the defaults, seeds, data, versions and machine."""
     config = manifest.get("config", {})
-    # A manifest is JSON: tuples are lists there.
+    # In the JSON of a manifest, tuples are lists.
     default = json.loads(json.dumps(asdict(complete(Config(dataset=config.get("dataset", Config.dataset))))))
     changed = [f"{name} = {_shown(value)}" for name, value in config.items() if value != default.get(name, value)]
     axes = [f"{name}: {len(values):,} values" for name, values in manifest.get("axes", {}).items()]
@@ -51,20 +51,20 @@ def _facts(manifest: dict[str, Any]) -> list[list[str]]:
     places = dict.fromkeys(_machine(one, manifest.get("backend", "unknown")) for one in machines)
     commits = dict.fromkeys(str(one["commit"])[:12] for one in merged if one.get("commit"))
     facts = {
-        "settings": ", ".join(changed) or "the default ones",
+        "settings": ", ".join(changed) or "the defaults",
         "axes": ", ".join(axes),
         "seeds": f"{len(seeds)}, from {min(seeds)} to {max(seeds)}" if seeds else "unknown",
         "data": str(manifest.get("data", {}).get("name", "unknown")),
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
         "machine": "; ".join(places),
-        "merged": f"{len(merged)} results" + (f" of the commits {', '.join(commits)}" if commits else ""),
+        "merged": f"{len(merged)} results" + (f" from the commits {', '.join(commits)}" if commits else ""),
     }
     facts["merged"] = facts["merged"] if merged else ""
     return [[name, value] for name, value in facts.items() if value]
 
 
 def _machine(about: dict[str, Any], backend: str) -> str:
-    """A machine in words."""
+    """Describes a machine in words."""
     devices = about.get("devices", [])
     parts = [str(about.get("backend", backend))]
     parts += [f"{devices.count(kind)} x {kind}" for kind in sorted(set(devices))]
@@ -75,7 +75,7 @@ def _machine(about: dict[str, Any], backend: str) -> str:
 
 
 def _tables(points: reduced.ByPoint) -> list[list[dict[str, Any]]]:
-    """Summary of each point and, of trained runs, the costs."""
+    """Returns for each point the summary table and, if the runs trained, the cost table."""
     found = []
     names = policies_of(points.results)
     is_compared = "accuracy" in points.results and "none" in names and len(names) > 1
@@ -87,35 +87,35 @@ def _tables(points: reduced.ByPoint) -> list[list[dict[str, Any]]]:
 
 
 def _notes(points: reduced.ByPoint, curves: int, graphs: int, runs: int) -> list[str]:
-    """What the page leaves out."""
+    """Returns notes on what the page leaves out."""
     count, num_runs = points.done.shape
     done, diverged = int(points.done.sum()), int(points.diverged.sum())
     notes = []
     if curves < count:
-        notes.append(f"Curves are shown for {curves} of {count:,} points, heat maps and lines for all.")
+        notes.append(f"Curves show {curves} of {count:,} points; heat maps and lines show all points.")
     if runs < num_runs or graphs < count:
-        notes.append(f"Graphs are shown for {runs} of {num_runs:,} runs at {graphs} of {count:,} points.")
+        notes.append(f"Graphs show {runs} of {num_runs:,} runs at {graphs} of {count:,} points.")
     for dim in ("round", "episode"):
         length = points.results.sizes.get(dim, 0)
         if length > reduced.MOST_PLACES:
             notes.append(f"Curves show {reduced.MOST_PLACES} of {length:,} {reduced.PLURALS[dim]}.")
     if done < points.done.size:
-        notes.append(f"{done:,} of {points.done.size:,} runs are done; only they count.")
+        notes.append(f"{done:,} of {points.done.size:,} runs are done; only these count.")
     if diverged:
         notes.append(
-            f"{diverged:,} of {done * points.diverged.shape[2]:,} trainings diverged; means are of the others."
+            f"{diverged:,} of {done * points.diverged.shape[2]:,} training runs diverged; means exclude them."
         )
     return notes + above_bound(points.results)
 
 
 def page_data(results: xarray.Dataset) -> dict[str, Any]:
-    """All that the page shows, as plain JSON.
+    """Collects the content of the page as plain JSON.
 
     Args:
-        results: of `run` or `sweep`, finished or not.
+        results: results of `run` or `sweep`, finished or not.
 
     Returns:
-        Title, facts, manifest, settings of every point, curves, maps, graphs, claims, notes of what is left out.
+        Title, facts, manifest, settings of every point, curves, maps, graphs, claims, and notes on omissions.
     """
     points = reduced.by_point(results)
     count, num_runs = points.done.shape
@@ -126,7 +126,7 @@ def page_data(results: xarray.Dataset) -> dict[str, Any]:
     manifest = json.loads(results.attrs["manifest"])
     if "machine" in results.attrs:
         manifest["machine"] = json.loads(results.attrs["machine"])
-    # No claim is about these, which are most of the numbers.
+    # No claim uses these variables, which hold most of the numbers.
     claims = claims_of(results.drop_vars(reduced.PLACES))
     looks = looks_of(policies_of(results))
     return {
@@ -153,51 +153,56 @@ def page_data(results: xarray.Dataset) -> dict[str, Any]:
 
 
 def _search_page(trials: xarray.Dataset) -> dict[str, Any]:
-    """All that the page of a search shows."""
+    """Collects the content of the page of a search."""
     found = search_data(trials)
     if "machine" in trials.attrs:
         found["manifest"]["machine"] = json.loads(trials.attrs["machine"])
     failed = sum(value is None for value in next(iter(found["objectives"].values()))["values"])
-    notes = [f"{failed:,} of {trials.sizes['trial']:,} trials failed, as a run diverged."] if failed else []
+    notes = [f"{failed:,} of {trials.sizes['trial']:,} trials failed because a run diverged."] if failed else []
     notes += journal.above_bound(trials)
     return found | {"facts": _facts(found["manifest"]), "notes": notes, "colours": {"palette": PALETTE}}
 
 
 def check_page(out: str | Path, name: str = "out") -> Path:
-    """Checks, before any work is done, that a page can be written; `name` is that of the argument.
+    """Checks, before any work, that the page can be written.
+
+    Args:
+        out: path of the page.
+        name: name of the argument, for the message.
 
     Returns:
-        Its path from the root.
+        The absolute path.
 
     Raises:
-        ValueError: something that is not a page of `report` is there, or it cannot be written.
+        ValueError: the file exists and is not a page of `report`, or it cannot be written.
     """
     place = files.check_file(out, name)
     if place.exists():
         with place.open("rb") as file:
             if b"<title>d2djax report</title>" not in file.read(1000):
-                raise ValueError(f"{name} {out}: there is a file here that is not a report; choose another name")
+                raise ValueError(f"{name} {out}: the file exists and is not a report; choose another name")
     return place
 
 
 def report(results: xarray.Dataset, out: str | Path = "report.html") -> Path:
-    """Writes a page that shows results in a browser; it asks nothing of the network.
+    """Writes a self-contained HTML page of results that can be viewed offline.
 
     Args:
-        results: of `run`, `sweep` or `merge`, finished or not; or the trials of a search, see `search.trials_of`.
-        out: the page; an earlier page of `report` is replaced.
+        results: results of `run`, `sweep` or `merge`, finished or not; or the trials of a search, see
+            `searches.trials_of`.
+        out: path of the page; it replaces an earlier page of `report`.
 
     Returns:
-        Its path.
+        The absolute path.
 
     Raises:
-        ValueError: Plotly is missing, the results are none of `run` or `sweep` or of a search of d2djax 0.1, or
-            `out` is no place for a page.
+        ValueError: Plotly is missing, the results have another origin or are a search of d2djax 0.1, or `out`
+            cannot hold the page.
     """
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:
-        raise ValueError("report needs Plotly: in the clone, pip install '.[plot]'") from None
+        raise ValueError("report needs Plotly: run pip install '.[plot]' in the clone") from None
     out = check_page(out)
     journal.check_trials(results, "results")
     is_search = "is_best" in results and "manifest" in results.attrs
@@ -210,11 +215,11 @@ def report(results: xarray.Dataset, out: str | Path = "report.html") -> Path:
     data = json.dumps(shown, allow_nan=False, separators=(",", ":"))
     parts = {
         "plotly": get_plotlyjs(),
-        # A tag in a text could end the script that holds it.
+        # A tag in a text could end the script element that contains it.
         "data": "const DATA = " + data.replace("<", "\\u003c") + ";",
         "script": here.with_name("page.js").read_text(),
     }
-    # All marks at once: a text of the data may look like one.
+    # One substitution for all marks, because a text of the data may look like a mark.
     template = here.with_name("page.html").read_text()
     page = re.sub(r"/\* (plotly|data|script) \*/", lambda mark: parts[mark[1]], template)
     files.write_text(out, page)

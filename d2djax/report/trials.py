@@ -1,4 +1,4 @@
-"""Trials of a search reduced to what a page shows: values and settings of each, and which settings matter."""
+"""Reduces the trials of a search to the content of a page: values, settings, and importance of the settings."""
 
 from __future__ import annotations
 
@@ -15,12 +15,16 @@ from d2djax.searching.objectives import OBJECTIVES, Direction
 if TYPE_CHECKING:
     import xarray
 
-# Of fewer trials that did not fail, an importance says more about chance than about settings.
+# With fewer successful trials, importances reflect chance more than settings.
 FEWEST_TRIALS = 8
 
 
 def names_of(trials: xarray.Dataset) -> tuple[list[str], list[str]]:
-    """Objectives and settings of the trials."""
+    """Returns the names of the objectives and of the settings of trials.
+
+    Args:
+        trials: result of `searches.trials_of`.
+    """
     objectives = [str(name) for name, one in trials.data_vars.items() if "run" in one.dims]
     return objectives, [str(name) for name in trials.coords if name not in ("trial", "run")]
 
@@ -28,15 +32,15 @@ def names_of(trials: xarray.Dataset) -> tuple[list[str], list[str]]:
 def importance(
     values: np.ndarray, settings: dict[str, np.ndarray], direction: Direction
 ) -> dict[str, float] | None:
-    """Share of each setting in how good a trial is (PED-ANOVA, Watanabe, Bansal and Hutter 2023, by Optuna).
+    """Computes the importance of each setting (PED-ANOVA, Watanabe, Bansal and Hutter 2023, in Optuna).
 
     Args:
-        values: [T] mean of the objective over the seeds; trials that failed are NaN.
+        values: [T] float, mean of the objective over the seeds; NaN for failed trials.
         settings: [T] values of each setting.
         direction: "maximize" or "minimize".
 
     Returns:
-        By setting; none where there are too few trials or settings, or no Optuna.
+        The importance by setting; none with too few trials or settings, or without Optuna.
     """
     there = np.isfinite(values)
     settings = {name: one[there] for name, one in settings.items() if len(np.unique(one[there])) > 1}
@@ -69,20 +73,20 @@ def _range_of(values: np.ndarray) -> Any:
 
 
 def search_data(trials: xarray.Dataset) -> dict[str, Any]:
-    """All that the page shows of a search, as plain JSON.
+    """Collects the content of the page of a search as plain JSON.
 
     Args:
-        trials: see `search.trials_of`.
+        trials: result of `searches.trials_of`.
 
     Returns:
-        For each objective its direction, values of all trials (null: the trial failed) and importances; the
-        settings of every trial; which trials are the best; and a table of these.
+        For each objective its direction, values of all trials (null for failed ones) and importances; the settings
+        of every trial; which trials are best; and a table of the best trials.
     """
     objectives, settings = names_of(trials)
     given = {name: trials[name].values for name in settings}
     found = {}
     for name in objectives:
-        # A run that diverged makes the mean NaN: the trial has failed.
+        # The mean of a failed trial is NaN, because a run diverged.
         values = trials[name].transpose("trial", "run").values.mean(axis=1)
         direction = OBJECTIVES[name].direction
         shares = importance(values, given, direction)
@@ -104,12 +108,12 @@ def search_data(trials: xarray.Dataset) -> dict[str, Any]:
 
 
 def plain_shares(shares: dict[str, float]) -> list[list[Any]]:
-    """Settings and their importances, the largest first."""
+    """Sorts importances by setting in descending order, as JSON pairs."""
     return [[name, plain(float(share))] for name, share in sorted(shares.items(), key=lambda one: -one[1])]
 
 
 def cells_of(table: Any) -> dict[str, Any]:
-    """A table of `tables` as its title, headings and rows of text."""
+    """Converts a table of `tables` to JSON: `title`, `head` and `rows` of text."""
     rows = list(zip(*(column.cells for column in table.columns), strict=True))
     return {
         "title": str(table.title),
