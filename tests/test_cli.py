@@ -571,7 +571,7 @@ def rows_of(out):
 def test_costs_to_the_accuracy_of_none(toy):
     folder, out, _ = toy
     found = results.read(folder / "results.zarr")
-    rows = rows_of(out.split("to first reach")[1])
+    rows = rows_of(out.split("cost to reach")[1])
     assert set(rows) == {"none", "uniform", "rl"}
     accuracy = found["accuracy"].transpose("run", "policy", "round").values
     for number, name in enumerate(["none", "uniform", "rl"]):
@@ -615,7 +615,7 @@ def test_table_holds_every_policy(toy):
     folder, out, _ = toy
     found = results.read(folder / "results.zarr")
     accuracy = found["accuracy"].sel(policy=["none", "uniform", "rl"]).values
-    rows = rows_of(out.split("to first reach")[0])
+    rows = rows_of(out.split("cost to reach")[0])
     assert set(rows) == {"none", "uniform", "rl"}
     for number, (name, row) in enumerate(rows.items()):
         assert row[1].startswith(f"{accuracy[:, number, -1].mean():.4f}"), name

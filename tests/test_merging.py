@@ -98,7 +98,7 @@ def test_a_run_that_is_another_one_there_is_refused():
     other = part(GAMMAS)
     other["points_moved"][1, 2, 0] += 1
     with pytest.raises(
-        ValueError, match="b: points_moved of a run that another part has too is not the same there"
+        ValueError, match="b: points_moved of a run differs from that of the same run in another part"
     ):
         merge([part(GAMMAS), other], ["a", "b"])
 
@@ -183,7 +183,7 @@ def test_an_axis_that_was_dropped_is_missed_unless_it_has_one_value():
     found = part(GAMMAS, range(4))
     left, right = found.isel(gamma=0, run=[0, 1], drop=True), found.isel(gamma=2, run=[2, 3], drop=True)
     for parts in ([left, right], [found.mean("gamma", keep_attrs=True), left]):
-        with pytest.raises(ValueError, match="part 1: gamma is gone; select points without drop=True"):
+        with pytest.raises(ValueError, match="part 1: axis gamma was dropped; select points without drop=True"):
             merge(parts)
     same(
         merge([part({"gamma": [1.0]}, [0]).isel(gamma=0, drop=True), part({"gamma": [0.5]}, [0])]),

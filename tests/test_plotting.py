@@ -295,7 +295,7 @@ def test_curves_of_several_points(swept):
 
 def test_too_many_points(swept):
     many = swept.isel(gamma=[0] * 5).assign_coords(gamma=np.arange(5.0))
-    with pytest.raises(ValueError, match="results must have at most 4 points for one picture; got 5: choose some"):
+    with pytest.raises(ValueError, match="results must have at most 4 points for one figure; got 5: select some"):
         plots.accuracy_curves(many)
     with pytest.raises(ValueError, match=r"one value of gamma; got 2: choose it with \.sel"):
         plots.graph(swept)

@@ -178,7 +178,7 @@ def test_selections_of_a_policy_or_a_seed():
     assert rows_of(tables.summary_table(found.sel(policy="rl")))[2][0][:2][0] == "rl"
     title, _, rows = rows_of(tables.summary_table(found.isel(run=0)))
     assert title.startswith("1 seed:") and rows[1][1] == "0.4000"
-    with pytest.raises(ValueError, match="target is that of none, which must be among rl"):
+    with pytest.raises(ValueError, match="target needs the policy none, which must be among rl"):
         tables.cost_table(found.sel(policy=["rl"]))
 
 

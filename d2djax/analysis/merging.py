@@ -1,4 +1,4 @@
-"""Results of several runs or sweeps as those of one sweep, with a manifest that is true of all of them."""
+"""Merges results of several runs or sweeps into one sweep, with a manifest that describes all of them."""
 
 from __future__ import annotations
 
@@ -19,25 +19,26 @@ if TYPE_CHECKING:
 
 
 def merge(parts: Sequence[xarray.Dataset], names: Sequence[str] = ()) -> xarray.Dataset:
-    """Results of several runs or sweeps as those of one sweep.
+    """Merges results of several runs or sweeps into those of one sweep.
 
-    They may differ in their seeds and in the values of their axes. A setting that is another one in each becomes an
-    axis. A run that several of them have must have the same numbers in each, to the bit.
+    They may differ in their seeds and in the values of their axes. A setting that differs between them becomes an
+    axis. A run that several of them contain must have bitwise equal numbers.
 
     Args:
-        parts: of `run`, `sweep` or `merge`, finished or not, or selections of them; all with the same variables.
-        names: of the parts for messages, such as their folders; none: their numbers from 1.
+        parts: results of `run`, `sweep` or `merge`, finished or not, or selections of them; all with the same
+            variables.
+        names: names of the parts for messages, such as their folders; empty: their numbers from 1.
 
     Returns:
-        The axes first, values of numbers in order, then as in `run`; `done` is 1 where one of the parts has the
-        run. What is missing is NaN, or -1 for whole numbers. The manifest has all seeds and values of axes, and
-        under "parts" what is told of each part: its seeds, axes, commit, machine and time.
+        The results, with the axes first (numbers in ascending order), then the dimensions of `run`. `done` is 1
+        where a part contains the run; missing values are NaN, or -1 for whole numbers. The manifest has all seeds
+        and values of axes, and under "parts" the seeds, axes, commit, machine and time of each part.
 
     Raises:
-        ValueError: anything else differs; one line names what and where.
+        ValueError: the parts differ in anything else, which the line names.
     """
     if not parts:
-        raise ValueError("parts must be at least one result; got none")
+        raise ValueError("parts must contain at least one result; got none")
     names = [*names] or [f"part {number + 1}" for number in range(len(parts))]
     for part, name in zip(parts, names, strict=True):
         if "manifest" not in part.attrs or "status" not in part or "run" not in part.dims:
@@ -45,7 +46,7 @@ def merge(parts: Sequence[xarray.Dataset], names: Sequence[str] = ()) -> xarray.
         bare = [str(dim) for one in part.data_vars.values() for dim in one.dims if dim not in part.coords]
         bare = [dim for dim in bare if dim != "point"]
         if bare:
-            raise ValueError(f"{name}: the dimension {bare[0]} has no coordinate to tell its places apart")
+            raise ValueError(f"{name}: the dimension {bare[0]} has no coordinate")
     about = [_about(part, name) for part, name in zip(parts, names, strict=True)]
     fresh = _fresh_axes(parts, about)
     expanded = [_expanded(part, one, fresh) for part, one in zip(parts, about, strict=True)]
@@ -59,17 +60,17 @@ def merge(parts: Sequence[xarray.Dataset], names: Sequence[str] = ()) -> xarray.
 
 
 def _about(part: xarray.Dataset, label: str) -> dict[str, Any]:
-    """The manifest of a part; a value at which an axis was selected counts as a setting.
+    """Returns the manifest of a part, in which the selected value of an axis counts as a setting.
 
     Raises:
-        ValueError: an axis is gone, so that nobody knows what the numbers are of.
+        ValueError: an axis was dropped, so it is unknown which points the numbers belong to.
     """
     found = json.loads(part.attrs["manifest"])
     axes = found.get("axes", {})
     gone = [name for name, values in axes.items() if name not in part.coords and len(values) > 1]
     if gone:
         raise ValueError(
-            f"{label}: {gone[0]} is gone; select points without drop=True, and merge before taking means"
+            f"{label}: axis {gone[0]} was dropped; select points without drop=True, and merge before taking means"
         )
     selected = {name: part[name].item() for name in axes if name in part.coords and part[name].ndim == 0}
     selected |= {name: values[0] for name, values in axes.items() if name not in part.coords}
@@ -77,7 +78,7 @@ def _about(part: xarray.Dataset, label: str) -> dict[str, Any]:
 
 
 def _fresh_axes(parts: Sequence[xarray.Dataset], about: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The settings that are an axis of some parts only, or that differ between parts: they become axes of all."""
+    """Returns the settings that become axes: those on an axis of some part, and those that differ between parts."""
     configs = [one.get("config", {}) for one in about]
     found = []
     for name in dict.fromkeys(name for config in configs for name in config):
@@ -91,7 +92,7 @@ def _fresh_axes(parts: Sequence[xarray.Dataset], about: Sequence[Mapping[str, An
 
 
 def _expanded(part: xarray.Dataset, about: Mapping[str, Any], fresh: Sequence[str]) -> xarray.Dataset:
-    """A part with the settings that become axes as dimensions, and with `done`."""
+    """Adds the settings that become axes to a part as dimensions, and adds `done`."""
     import xarray
 
     if "done" not in part:
@@ -99,7 +100,7 @@ def _expanded(part: xarray.Dataset, about: Mapping[str, Any], fresh: Sequence[st
         done = xarray.DataArray(np.ones([part.sizes[dim] for dim in shape], np.int8), dims=shape)
         part = part.assign(done=done.assign_attrs(long_name="1: this run is finished"))
     new = {name: [about["config"][name]] for name in fresh if name not in part.dims}
-    # Text of any length, as in the coordinates of a sweep.
+    # Strings of variable length, as in the coordinates of a sweep.
     values = {name: np.array(one, object if isinstance(one[0], str) else None) for name, one in new.items()}
     outer = [*new, *axes_of(part["status"]), "run"]
     runs = [name for name, one in part.data_vars.items() if "run" in one.dims]
@@ -112,12 +113,12 @@ def _check_same(
     names: Sequence[str],
     fresh: Sequence[str],
 ) -> None:
-    """Checks that nothing differs but seeds and axes."""
+    """Checks that parts differ only in seeds and axes."""
     first, besides = _common(about[0], about, fresh), ["axes", "seeds", "dimensions", "parts"]
     source = SOURCES.get(about[0].get("data", {}).get("name"))
     if fresh and source is not None and source.depends_on_settings:
-        # Which points are read, such as radio windows of which signal to noise, and how many, follows from the
-        # settings.
+        # The settings determine which points are read and how many, such as radio windows of which signal-to-noise
+        # ratio.
         besides += ["data.digest", "data.points"]
     if "model" in fresh:
         besides += ["recipe.model", "recipe.parameters"]
@@ -129,7 +130,7 @@ def _check_same(
 
 
 def _structure(part: xarray.Dataset) -> dict[str, Any]:
-    """What must be alike that no manifest tells of, as of a selection."""
+    """Returns what must be equal but is not in the manifest, such as the dimensions of a selection."""
     texts = {str(name): one.values.tolist() for name, one in part.coords.items() if one.dtype.kind not in "biuf"}
     return {
         "dimensions of points": sorted(axes_of(part["status"])),
@@ -142,34 +143,34 @@ def _structure(part: xarray.Dataset) -> dict[str, Any]:
 
 
 def _selected(part: xarray.Dataset) -> dict[str, xarray.DataArray]:
-    """Where a dimension within a run was reduced to one place."""
+    """Returns the coordinates of dimensions within a run along which one entry was selected."""
     return {str(name): one for name, one in part.coords.items() if one.ndim == 0 and name in WITHIN}
 
 
 def _common(one: Mapping[str, Any], about: Sequence[Mapping[str, Any]], fresh: Sequence[str]) -> dict[str, Any]:
-    """A manifest as it is compared: without what becomes an axis, and without what is read at some points only."""
+    """Returns a manifest for comparison, without settings that become axes and data that only some points read."""
     configs = [other.get("config", {}) for other in about]
     config = {name: value for name, value in one.get("config", {}).items() if name not in fresh}
     if fresh:
         config = {name: value for name, value in config.items() if all(name in other for other in configs)}
     found = {**one, "config": config}
-    # Each data set for itself: those that only some points read cannot differ.
+    # Data sets are compared one by one; a data set that only some parts read cannot differ.
     shared = set.intersection(*({*_digests(other)} for other in about))
     digest = {name: value for name, value in _digests(one).items() if name in shared}
     return found | {"data": {**one.get("data", {}), "digest": digest}}
 
 
 def _digests(about: Mapping[str, Any]) -> dict[str, str]:
-    """The digest of each data set that is read, by what is read of it; a run reads one."""
+    """Returns the digest of each data set by what is read of it; a run reads a single one."""
     found = about.get("data", {}).get("digest", {})
     return found if isinstance(found, dict) else {"all": found}
 
 
 def _layout(parts: Sequence[xarray.Dataset], dims: Sequence[str]) -> layout.Layout:
-    """Where all runs of the parts go: all labels that occur along each dimension."""
+    """Lays out the merged results, with every label of any part along each dimension."""
     coordinates: dict[str, tuple[str, np.ndarray, dict[str, str]]] = {}
     for name, one in parts[0].coords.items():
-        # Points are told apart by their settings; their number is only their place.
+        # Settings identify points; the coordinate `point` is only an index.
         if len(one.dims) != 1 or name == "point":
             continue
         (dim,) = map(str, one.dims)
@@ -186,7 +187,7 @@ def _layout(parts: Sequence[xarray.Dataset], dims: Sequence[str]) -> layout.Layo
         first: dict[tuple, int] = {}
         for place, label in enumerate(layout.labels(own, dim)):
             first.setdefault(label, place)
-        # Points that were drawn have no order; of texts, the first part's is kept.
+        # Random points have no order; texts keep the order of the first part.
         is_sorted = dim != "point" and len(own) == 1 and all(isinstance(label[0], (int, float)) for label in first)
         chosen = [first[label] for label in (sorted(first) if is_sorted else first)]
         for name, (_, values, attributes) in own.items():
@@ -202,7 +203,7 @@ def _layout(parts: Sequence[xarray.Dataset], dims: Sequence[str]) -> layout.Layo
 
 
 def _filled(parts: Sequence[xarray.Dataset], wanted: layout.Layout, names: Sequence[str]) -> xarray.Dataset:
-    """All runs of the parts, each in its place."""
+    """Copies all runs of the parts to their positions in the merged results."""
     import xarray
 
     outer = list(wanted.dims)
@@ -231,7 +232,7 @@ def _filled(parts: Sequence[xarray.Dataset], wanted: layout.Layout, names: Seque
             block[inside] = part[name].transpose(*outer, *inner).values
             there = whole[at]
             if not np.array_equal(there[again], block[again], equal_nan=kind.kind == "f"):
-                raise ValueError(f"{label}: {name} of a run that another part has too is not the same there")
+                raise ValueError(f"{label}: {name} of a run differs from that of the same run in another part")
             there[new] = block[new]
             whole[at] = there
         found[name] = ([*outer, *inner], whole, attributes)
@@ -239,7 +240,7 @@ def _filled(parts: Sequence[xarray.Dataset], wanted: layout.Layout, names: Seque
 
 
 def _places(part: xarray.Dataset, wanted: layout.Layout) -> dict[str, np.ndarray]:
-    """Where each place of a part along each dimension is in the whole."""
+    """Returns the index in the merged results of each entry of a part, for each dimension."""
     every = wanted.coordinates
     own = {name: (dim, part[name].values, {}) for name, (dim, _, _) in every.items()}
     dims = {dim for dim, _, _ in every.values()}
@@ -249,7 +250,7 @@ def _places(part: xarray.Dataset, wanted: layout.Layout) -> dict[str, np.ndarray
 def _manifest(
     parts: Sequence[xarray.Dataset], about: Sequence[Mapping[str, Any]], wanted: layout.Layout, dims: Sequence[str]
 ) -> dict[str, Any]:
-    """What is true of all parts, and what is told of each."""
+    """Merges the manifests: what all parts share, and the facts about each part."""
     told = [name for name in BESIDE if "." not in name]
     found: dict[str, Any] = {}
     for one in reversed(about):
@@ -279,5 +280,5 @@ def _manifest(
 
 
 def _plain(values: np.ndarray) -> list[Any]:
-    """Values as JSON holds them: a setting that is none is NaN in a coordinate."""
+    """Converts values to JSON; NaN in a coordinate stands for a setting that is none."""
     return [None if value != value else value for value in values.tolist()]

@@ -1,4 +1,4 @@
-"""Figures: accuracy curves with bands, the discovered graph on the map, the reward while the policies learn."""
+"""Draws figures of a run or a sweep: accuracy curves with bands, the graph on a map, reward during discovery."""
 
 from __future__ import annotations
 
@@ -43,24 +43,24 @@ MOST_LINES = 24
 
 
 def points_of(results: xarray.Dataset) -> Iterator[tuple[str, xarray.Dataset]]:
-    """Every point of a sweep with its settings in words; a run is its only point, of no settings.
+    """Yields every point of a sweep with its settings in words; a run is a single point.
 
     Args:
-        results: of `run` or `sweep`, or a selection of them.
+        results: results of `run` or `sweep`, or a selection of them.
 
     Yields:
-        Settings of a point in words, and its results with the dimensions of a run.
+        The settings of a point, empty for a run, and its results with the dimensions of a run.
 
     Raises:
-        ValueError: there are more than can be told apart in one picture.
+        ValueError: one figure cannot show so many points.
     """
     dims = axes_of(results)
     sizes = [results.sizes[dim] for dim in dims]
     most = MOST_LINES // results.sizes["policy"]
     if np.prod(sizes, dtype=int) > max(1, most):
         raise ValueError(
-            f"results must have at most {max(1, most)} points for one picture; got {np.prod(sizes, dtype=int):,}: "
-            "choose some with results.sel or results.isel"
+            f"results must have at most {max(1, most)} points for one figure; got {np.prod(sizes, dtype=int):,}: "
+            "select some with results.sel or results.isel"
         )
     for place in np.ndindex(*sizes):
         one = results.isel(dict(zip(dims, place, strict=True)))
@@ -74,20 +74,20 @@ def _short(value: Any) -> str:
 
 @styled
 def accuracy_curves(results: xarray.Dataset, *, ax: Axes | None = None) -> Figure:
-    """Accuracy of the global model over local steps, from before training on, one curve per policy.
+    """Draws the accuracy of the global model over local steps, including step 0, with one curve per policy.
 
     Args:
-        results: of `run`, or of a `sweep` with few points, each of which then has a line style of its own.
-        ax: where to draw, in the user's style; none: a figure of our own.
+        results: results of `run`, or of a `sweep` with few points, each of which has a different line style.
+        ax: the user's axes, which keep their style; none: makes a new figure.
 
     Returns:
         The figure: mean and band over the seeds whose training did not diverge.
 
     Raises:
-        ValueError: the sweep has too many points for one picture, or the runs did not train.
+        ValueError: one figure cannot show so many points, or the runs did not train.
     """
     if "accuracy" not in results:
-        raise ValueError("results must be of runs that train; these end with their graphs")
+        raise ValueError("results must be of runs with training; these runs stopped after discovery")
     figure, ((axes,),) = panels(ax)
     for number, (name, one) in enumerate(points_of(results)):
         values = counted(one, "accuracy")
@@ -104,13 +104,13 @@ def accuracy_curves(results: xarray.Dataset, *, ax: Axes | None = None) -> Figur
 
 @styled
 def over_setting(results: xarray.Dataset, variable: str, axis: str, *, ax: Axes | None = None) -> Figure:
-    """A variable of every policy over one axis of a sweep: means within each run, with the band over the seeds.
+    """Draws a variable of every policy over one axis of a sweep: means within each run, with a band over the seeds.
 
     Args:
-        results: of a `sweep` over `axis`; other axes must have been reduced to one value each.
-        variable: name of a variable; over rounds the mean over those of training is taken.
-        axis: name of a dimension or of a setting along the points.
-        ax: where to draw, in the user's style; none: a figure of our own.
+        results: results of a `sweep` over `axis`; select one value of every other axis.
+        variable: name of a variable; round 0, which precedes training, does not count.
+        axis: name of a dimension, or of a setting along the points.
+        ax: the user's axes, which keep their style; none: makes a new figure.
 
     Returns:
         The figure.
@@ -149,14 +149,17 @@ def over_setting(results: xarray.Dataset, variable: str, axis: str, *, ax: Axes 
 
 @styled
 def reward_curve(results: xarray.Dataset, *, ax: Axes | None = None) -> Figure:
-    """Mean reward while policies learn, and the mean reward of the graphs that each policy ends with.
+    """Draws the mean reward during discovery, and the mean reward of each policy's final graph.
 
     Args:
-        results: of `run`, or one point of a `sweep`.
-        ax: where to draw, in the user's style; none: a figure of our own.
+        results: results of `run`, or one point of a `sweep`, with a policy that learns.
+        ax: the user's axes, which keep their style; none: makes a new figure.
 
     Returns:
         The figure.
+
+    Raises:
+        ValueError: the results have several points.
     """
     results = _one_point(results)
     figure, ((axes,),) = panels(ax, height=2.9)
@@ -171,7 +174,7 @@ def reward_curve(results: xarray.Dataset, *, ax: Axes | None = None) -> Figure:
     levels = counted(results, "graph_reward")
     for policy, look in looks.items():
         level = levels.sel(policy=policy).mean().item()
-        # Pooled points move over no graph.
+        # `pooled` has no graph.
         if np.isfinite(level):
             label, dash = (f"{policy}, final graph", "--") if policy in learns else (policy, look["linestyle"])
             axes.axhline(level, color=look["color"], linestyle=dash, linewidth=1, label=label)
@@ -182,10 +185,10 @@ def reward_curve(results: xarray.Dataset, *, ax: Axes | None = None) -> Figure:
 
 
 def _one_point(results: xarray.Dataset) -> xarray.Dataset:
-    """Results without axes.
+    """Removes the axes of a sweep from the results of one point.
 
     Raises:
-        ValueError: they are those of several points.
+        ValueError: the results have several points.
     """
     for dim in axes_of(results):
         if results.sizes[dim] > 1:
@@ -194,13 +197,10 @@ def _one_point(results: xarray.Dataset) -> xarray.Dataset:
 
 
 def field_of(results: xarray.Dataset) -> float | None:
-    """Side of the square field, m, from the config that made the results; none if it is not known.
+    """Returns the side of the square field, m, from the settings of the results; none if it is unknown.
 
     Args:
-        results: of `run` or `sweep`, or a selection of them.
-
-    Returns:
-        Metres, or none.
+        results: results of `run` or `sweep`, or a selection of them.
     """
     if "field_size" not in results.coords:
         config = json.loads(results.attrs.get("manifest", "{}")).get("config", {})
@@ -209,10 +209,10 @@ def field_of(results: xarray.Dataset) -> float | None:
 
 
 def _arrow(start: np.ndarray, end: np.ndarray, crosses: bool, points_per_metre: float) -> FancyArrowPatch:
-    """An arrow that always has a shaft: between near devices it bends away, and its head is smaller."""
+    """Makes an arrow with a visible shaft: between close devices, it bends more and has a smaller head."""
     colour, dash = (INTER_COLOUR, "--") if crosses else (INSIDE_COLOUR, "-")
     length = float(np.hypot(*(end - start))) * points_per_metre
-    # A slight bend also keeps the two links of a pair apart that exchange with each other.
+    # A slight bend also separates the two links of devices that send to each other.
     bend = 0.12 if length > 24 else 0.9 if length < 9 else 0.45
     gap = min(3.2, 0.2 * length)
     return FancyArrowPatch(
@@ -239,21 +239,21 @@ def graph(
     state: int | None = None,
     ax: Axes | None = None,
 ) -> Figure:
-    """The graph of one run on the map: colours are clusters, arrows go from transmitter to receiver.
+    """Draws the graph of one run on a map: colours are clusters, arrows go from transmitter to receiver.
 
     Args:
-        results: of `run`, or one point of a `sweep`.
-        policy: whose graph; none: that of the first policy that learns, or of the first one if none does.
-        run: position of the run.
-        state: channel state; none: the state in which the exchange happened.
-        ax: where to draw, in the user's style; none: a figure of our own.
+        results: results of `run`, or one point of a `sweep`.
+        policy: policy whose graph is drawn; none: the first policy that learns, or else the first policy.
+        run: index of the run.
+        state: channel state; none: the state of the exchange.
+        ax: the user's axes, which keep their style; none: makes a new figure.
 
     Returns:
-        The figure; links inside a cluster are solid grey, links between clusters dashed orange, and the border of
-        the field is a thin line.
+        The figure. Links inside a cluster are solid grey, links between clusters dashed orange, and a thin line is
+        the border of the field.
 
     Raises:
-        ValueError: there is no such policy, or the results are those of several points.
+        ValueError: there is no such policy, or the results have several points.
     """
     results = _one_point(results)
     policy = _shown(results) if policy is None else policy
@@ -268,7 +268,7 @@ def graph(
     if side is not None:
         axes.add_patch(Rectangle((0, 0), side, side, fill=False, edgecolor="#999999", linewidth=0.6, zorder=0))
     extent = max(float(np.ptp(position)), side or 0.0, 1.0)
-    # About what the axes are wide; it only decides how far arrows bend.
+    # The approximate scale of the axes, which only determines how far arrows bend.
     points_per_metre = 0.8 * 72 * figure.get_figwidth() / extent
     for receiver, transmitter in enumerate(links):
         if receiver != transmitter and transmitter >= 0:
@@ -276,7 +276,7 @@ def graph(
             axes.add_patch(_arrow(position[transmitter], position[receiver], crosses, points_per_metre))
     for label in np.unique(cluster):
         turn, colour = divmod(int(label), len(CLUSTER_COLOURS))
-        # More clusters than colours: the next round of colours has another shape.
+        # With more clusters than colours, the colours repeat with another shape.
         marker = CLUSTER_MARKERS[turn % len(CLUSTER_MARKERS)]
         look = {"s": 26, "edgecolors": "#333333", "linewidths": 0.5, "zorder": 2, "marker": marker}
         axes.scatter(*position[cluster == label].T, color=CLUSTER_COLOURS[colour], **look)
@@ -295,20 +295,20 @@ def graph(
 
 
 def _shown(results: xarray.Dataset) -> str:
-    """The policy whose graph is drawn where none is named."""
+    """Returns the policy whose graph is drawn by default."""
     return [*learning(results), *policies_of(results)][0]
 
 
 def map_of(results: xarray.Dataset, policy: str | None = None, run: int = 0) -> str:
-    """The numbers of `graph`, as CSV: each device, its place, its cluster and its transmitter.
+    """Formats the numbers of `graph` as CSV: each device with its position, cluster and transmitter.
 
     Args:
-        results: of `run`, or one point of a `sweep`.
-        policy: whose links; none: the first policy that learns.
-        run: place along the dimension `run`.
+        results: results of `run`, or one point of a `sweep`.
+        policy: policy whose links are listed; none: the first policy that learns, or else the first policy.
+        run: index of the run.
 
     Returns:
-        Text with one line a device; places are in metres.
+        One line for each device, with positions in metres.
     """
     one, policy = results.isel(run=run), _shown(results) if policy is None else policy
     links = one["links"].sel(policy=policy).isel(state=int(one["exchange_state"])).values
@@ -320,19 +320,19 @@ def map_of(results: xarray.Dataset, policy: str | None = None, run: int = 0) -> 
     return table(("device", "x_m", "y_m", "cluster", "transmitter"), rows)
 
 
-# All that `save_figures` may write: pictures, and the numbers behind each.
+# All files that `save_figures` may write: images, and the numbers of each.
 PICTURES = tuple(f"{name}.{kind}" for name in ("accuracy", "graph", "reward") for kind in ("png", "csv"))
 
 
 def save_figures(results: xarray.Dataset, folder: str | os.PathLike[str]) -> list[Path]:
-    """Saves as PNG the figures that a run has data for, and beside each the numbers that it shows as CSV.
+    """Saves the figures of a run as PNG, and the numbers of each as CSV.
 
     Args:
-        results: of `run`.
-        folder: a folder that is there; files of the same names are replaced.
+        results: results of `run`.
+        folder: an existing folder, in which files of the same names are replaced.
 
     Returns:
-        Paths of `accuracy.png` and, where a policy learns, `graph.png` and `reward.png`.
+        Paths of `accuracy.png` and, if a policy learns, `graph.png` and `reward.png`.
     """
     folder = files.expand(folder, "folder")
     figures = {"accuracy": accuracy_curves(results)}

@@ -1,7 +1,7 @@
-"""Numbers for people: means over seeds with confidence intervals, and paired differences between policies.
+"""Statistics: means over seeds with confidence intervals, paired differences between policies, costs to a target.
 
-Results may be those of a run, of a sweep or a selection: axes of a sweep stay dimensions. Only numbers that count
-enter (see `results.counted`); all else is NaN, and means say of how many seeds they are.
+Functions take results of a run, of a sweep, or a selection; axes of a sweep stay dimensions. Only numbers that
+count are used (see `results.counted`); others are NaN, and each mean comes with its number of seeds.
 """
 
 from __future__ import annotations
@@ -21,52 +21,49 @@ if TYPE_CHECKING:
     Curves = TypeVar("Curves", xarray.DataArray, xarray.Dataset)
 
 
-# Dimensions of a variable that are no axes of a sweep.
+# Dimensions of a variable that are not axes of a sweep.
 WITHIN = ("run", "policy", "round", "episode", "state", "device", "class", "axis")
 
 
 def axes_of(results: xarray.Dataset | xarray.DataArray) -> list[str]:
-    """Dimensions of a sweep in results; none for those of a run.
+    """Returns the names of a sweep's dimensions, in order; empty for a run.
 
     Args:
-        results: of `run` or `sweep`, or a selection of them.
-
-    Returns:
-        Names of the dimensions, in their order.
+        results: results of `run` or `sweep`, or a selection of them.
     """
     return [str(dim) for dim in results.dims if dim not in WITHIN]
 
 
 def over_points(values: xarray.DataArray | xarray.Dataset) -> str:
-    """Says over how many points of which axes of a sweep a mean is taken; empty where there is only one point.
+    """Describes over how many points of which axes of a sweep a mean is taken.
 
     Args:
-        values: with any dimensions; those of a sweep count.
+        values: values with any dimensions, of which those of a sweep count.
 
     Returns:
-        Text such as "means over 4 points (gamma)".
+        Text such as "means over 4 points (gamma)"; empty for a single point.
     """
     axes = axes_of(values)
     points = int(np.prod([values.sizes[axis] for axis in axes]))
     if points <= 1:
         return ""
-    # Points that were drawn at random lie along one dimension, and their settings along it.
+    # Random points, and their settings, have the single dimension `point`.
     names = [axis for axis in axes if axis != "point" and values.sizes[axis] > 1]
     names += [str(name) for name, one in values.coords.items() if one.dims == ("point",) and name != "point"]
     return f"means over {points:,} points" + (f" ({', '.join(names)})" if names else "")
 
 
 def interval(samples: np.ndarray, *, level: float = 0.95) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean over seeds and the limits of Student's confidence interval.
+    """Returns the mean over seeds and the limits of Student's confidence interval.
 
     Args:
-        samples: [R, ...] float, one row per seed; rows with NaN are the caller's to leave out.
-        level: share of such intervals that hold the true mean.
+        samples: [R, ...] float, one row per seed; the caller leaves out rows with NaN.
+        level: confidence level, in (0, 1).
 
     Returns:
         Mean, lower and upper limit, each [...]; with a single seed the limits are NaN.
     """
-    # `scipy.stats` has this quantile too, but its import takes a second.
+    # `scipy.stats` also has this quantile, but its import takes a second.
     from scipy.special import stdtrit
 
     samples = np.asarray(samples, np.float64)
@@ -78,18 +75,18 @@ def interval(samples: np.ndarray, *, level: float = 0.95) -> tuple[np.ndarray, n
     return mean, mean - half, mean + half
 
 
-# Names, after `graph_` or `discovery_`, of what is a share and so never leaves [0, 1].
+# Names, without `graph_` or `discovery_`, of shares, which lie in [0, 1].
 SHARES = ("accuracy", "class_accuracy", "diverse_share", "outage")
 
 
 def bounds_of(name: str) -> tuple[float, float]:
-    """Least and greatest value that a variable of results can have: [0, 1] for shares, 0 or more for amounts.
+    """Returns the smallest and the largest possible value of a variable.
 
     Args:
-        name: of a variable, such as `graph_outage`.
+        name: name of a variable, such as `graph_outage`.
 
     Returns:
-        Least and greatest value; infinite where there is no bound.
+        (0, 1) for shares, (0, infinity) for amounts, and (-infinity, infinity) for rewards.
     """
     short = name.removeprefix("graph_").removeprefix("discovery_").split(",")[0]
     if short in SHARES:
@@ -100,20 +97,20 @@ def bounds_of(name: str) -> tuple[float, float]:
 def limits(
     samples: np.ndarray, bounds: tuple[float, float] = (-np.inf, np.inf)
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean over the seeds that have a number, and the limits of the band that pictures show around it.
+    """Returns the mean over the seeds with finite values, and the limits of the band that figures show.
 
-    Of three seeds or more the limits are those of Student's 95 % interval, cut off at the bounds. Of two seeds
-    Student's interval is nine standard deviations wide on either side, which shows nothing: the limits are the two
-    values. Of one seed there are none.
+    With three or more seeds, the limits are those of Student's 95 % interval, clipped to the bounds. With two
+    seeds, Student's interval extends nine standard deviations to either side, so the limits are the two values
+    instead. A single seed has no limits.
 
     Args:
-        samples: [R, ...] float, one row per seed; what is not finite does not count.
+        samples: [R, ...] float, one row per seed; values that are not finite do not count.
         bounds: see `bounds_of`.
 
     Returns:
-        Mean, lower and upper limit, each [...]; NaN where no seed has a number.
+        Mean, lower and upper limit, each [...]; NaN where no seed has a finite value.
     """
-    # NaN goes to the end.
+    # Sorting puts NaN last.
     ordered = np.sort(np.where(np.isfinite(samples), samples, np.nan), axis=0)
     counts = np.isfinite(ordered).sum(axis=0)
     found = np.full((3, *counts.shape), np.nan)
@@ -127,15 +124,15 @@ def limits(
 
 
 def over_seeds(values: xarray.DataArray, *, level: float = 0.95) -> xarray.Dataset:
-    """Mean over the seeds that have a number, and the limits of Student's confidence interval.
+    """Returns the mean over the seeds that count, and the limits of Student's confidence interval.
 
     Args:
-        values: (run, ...), NaN where a seed does not count.
-        level: share of such intervals that hold the true mean.
+        values: (run, ...) float, NaN where a seed does not count.
+        level: confidence level, in (0, 1).
 
     Returns:
-        `mean`, `low`, `high` and `seeds`, the number of seeds in the mean; NaN limits of a single seed, and a NaN
-        mean of none.
+        `mean`, `low`, `high` and `seeds`, the number of seeds in the mean. The limits are NaN for a single seed,
+        and the mean is NaN if no seed counts.
     """
     import xarray
     from scipy.special import stdtrit
@@ -149,16 +146,16 @@ def over_seeds(values: xarray.DataArray, *, level: float = 0.95) -> xarray.Datas
 
 
 def bootstrap(samples: np.ndarray, *, level: float = 0.95) -> tuple[float, float, float]:
-    """Mean over seeds and the limits of its bootstrap confidence interval (bias-corrected and accelerated).
+    """Returns the mean over seeds and its bootstrap confidence interval (bias-corrected and accelerated).
 
     Args:
         samples: [R] float, finite.
-        level: share of such intervals that hold the true mean.
+        level: confidence level, in (0, 1).
 
     Returns:
-        Mean, lower and upper limit; with a single seed the limits are NaN, with equal samples all are the mean.
+        Mean, lower and upper limit. The limits are NaN for a single seed, and equal the mean for equal samples.
     """
-    # Only the claims of figures need it: its import takes a second.
+    # Imported here because only claims need it, and the import takes a second.
     from scipy import stats
 
     samples = np.asarray(samples, np.float64)
@@ -174,15 +171,15 @@ def bootstrap(samples: np.ndarray, *, level: float = 0.95) -> tuple[float, float
 
 
 def seeds_to_decide(samples: np.ndarray, *, level: float = 0.95, power: float = 0.8) -> float:
-    """Number of seeds after which a mean as large as the one measured would most likely be told from 0.
+    """Returns the number of seeds needed to distinguish a mean of the measured size from 0.
 
-    `n = (z_((1 + level) / 2) + z_power)^2 variance / mean^2` (Cohen 1988, section 2.4, for large n): of so many
-    seeds, a share `power` of intervals of the given level leaves out 0.
+    `n = (z_((1 + level) / 2) + z_power)^2 variance / mean^2` (Cohen 1988, section 2.4, for large n): with n seeds,
+    a share `power` of the intervals of the given level excludes 0.
 
     Args:
         samples: [R] float, finite, R at least 2.
-        level: share of such intervals that hold the true mean.
-        power: share of repetitions that decide.
+        level: confidence level, in (0, 1).
+        power: statistical power, in (0, 1).
 
     Returns:
         A whole number; infinite for a mean of 0.
@@ -190,8 +187,8 @@ def seeds_to_decide(samples: np.ndarray, *, level: float = 0.95, power: float = 
     from scipy import special
 
     samples = np.asarray(samples, np.float64)
-    # The number is the same in any unit. Scaled by a power of two, which is exact, the largest sample is near 1, so
-    # that no square of a tiny one is lost.
+    # The result does not depend on the unit. Scaling by a power of two is exact and brings the largest sample near
+    # 1, so that squares of tiny samples do not underflow.
     samples = np.ldexp(samples, -np.frexp(np.abs(samples).max())[1])
     mean, deviations = samples.mean(), special.ndtri(0.5 + level / 2) + special.ndtri(power)
     with np.errstate(over="ignore"):
@@ -199,30 +196,30 @@ def seeds_to_decide(samples: np.ndarray, *, level: float = 0.95, power: float = 
 
 
 def in_training(values: Curves) -> Curves:
-    """Learning curves without round 0, the evaluation before training.
+    """Removes round 0, the evaluation before training, from learning curves.
 
     Args:
-        values: an array or a dataset with the dimension `round`.
+        values: an array or a dataset with the dimension `round`, or with one selected round.
 
-    Returns:
-        The same without that round.
+    Raises:
+        ValueError: it is unknown which rounds the values belong to.
     """
     values = along(values, "round")
     return values.sel(round=values["round"] > 0)
 
 
 def along(values: Curves, dim: str) -> Curves:
-    """Values with a dimension within a run, also where one place along it was selected.
+    """Restores a dimension within a run along which one entry was selected.
 
     Args:
-        values: an array, or a dataset all of whose arrays have had the dimension.
+        values: an array, or a dataset all of whose arrays had the dimension.
         dim: name of the dimension.
 
     Returns:
-        The same, with the dimension.
+        The same values with the dimension.
 
     Raises:
-        ValueError: the dimension is gone without a word of which place it was.
+        ValueError: the coordinate of the dimension was dropped.
     """
     if dim in values.dims:
         return values
@@ -232,57 +229,57 @@ def along(values: Curves, dim: str) -> Curves:
 
 
 def mean_accuracy(results: xarray.Dataset) -> xarray.DataArray:
-    """Area under the accuracy curve over its length, (run, policy): how fast and how high a policy learns.
+    """Returns the mean accuracy over the rounds of training, which measures how fast and how well a policy learns.
 
-    The mean is over the rounds of training, without round 0, in which no policy has learned anything.
+    Round 0, which precedes training, does not count.
 
     Args:
-        results: of `run` or `sweep`, or a selection of them.
+        results: results of `run` or `sweep`, or a selection of them.
 
     Returns:
-        (run, policy) float in [0, 1]; NaN for runs that are not done or diverged.
+        (run, policy) float in [0, 1]; NaN for unfinished and diverged runs.
     """
     return in_training(counted(results, "accuracy")).mean("round")
 
 
 def final_accuracy(results: xarray.Dataset) -> xarray.DataArray:
-    """Accuracy after the last round of each run, (run, policy); some points of a sweep may have fewer rounds.
+    """Returns the accuracy after the last round of each run; points of a sweep may differ in their last round.
 
     Args:
-        results: of `run` or `sweep`, or a selection of them.
+        results: results of `run` or `sweep`, or a selection of them.
 
     Returns:
-        (run, policy) float in [0, 1]; NaN for runs that are not done or diverged.
+        (run, policy) float in [0, 1]; NaN for unfinished and diverged runs.
     """
     curves = along(counted(results, "accuracy"), "round").transpose(..., "round")
     return curves.isel(round=-1, drop=True).copy(data=last_number(curves.values))
 
 
 def classes_held(results: xarray.Dataset) -> xarray.DataArray:
-    """Classes of which a device has a point after the exchange, mean over the devices there are, (run, policy).
+    """Returns the mean over devices of the number of classes of which a device has points after the exchange.
 
     Args:
-        results: of `run` or `sweep`, or a selection of them.
+        results: results of `run` or `sweep`, or a selection of them.
 
     Returns:
-        (run, policy) float, 0 to L.
+        (run, policy) float in [0, L].
     """
     counts = along(along(counted(results, "counts"), "class"), "device")
     return (counts > 0).sum("class").where(counts.notnull().any("class")).mean("device")
 
 
 def paired_differences(values: xarray.DataArray, reference: str = "none") -> xarray.DataArray:
-    """Differences to the reference policy within each run, which shares network, split, model and minibatches.
+    """Returns differences to a reference policy within each run; policies share network, split, model, minibatches.
 
     Args:
-        values: (run, policy).
+        values: (run, policy, ...) float.
         reference: name of a policy in `values`.
 
     Returns:
-        (run, policy) without the reference.
+        (run, policy, ...) float, without the reference.
 
     Raises:
-        ValueError: the reference was not run.
+        ValueError: the reference is not among the policies.
     """
     policies = values["policy"].values.reshape(-1).tolist()
     if reference not in policies or "policy" not in values.dims:
@@ -292,17 +289,17 @@ def paired_differences(values: xarray.DataArray, reference: str = "none") -> xar
 
 
 def setting(results: xarray.Dataset, name: str) -> xarray.DataArray:
-    """A setting of results: that of each point where it is an axis of a sweep.
+    """Returns a setting of results.
 
     Args:
-        results: of `run` or `sweep`, or a selection of them.
-        name: of a field of `Config`.
+        results: results of `run` or `sweep`, or a selection of them.
+        name: name of a field of `Config`.
 
     Returns:
-        The value, or one for each point.
+        The value, or one value for each point if the setting is an axis of the sweep.
 
     Raises:
-        ValueError: the results do not say it any more, as of an axis that was dropped.
+        ValueError: the value is unknown, for example because an axis was dropped.
     """
     import xarray
 
@@ -318,43 +315,40 @@ def setting(results: xarray.Dataset, name: str) -> xarray.DataArray:
 
 
 def about(results: xarray.Dataset) -> dict[str, Any]:
-    """The manifest of results.
+    """Returns the manifest of results.
 
     Args:
-        results: of `run` or `sweep`, or a selection of them.
+        results: results of `run` or `sweep`, or a selection of them.
 
     Returns:
-        What is in it, by name.
+        The entries by name.
 
     Raises:
-        ValueError: it is gone, as are attributes in what xarray computes from results.
+        ValueError: the manifest was lost, for example because xarray dropped the attributes in a computation.
     """
     if "manifest" not in results.attrs:
-        raise ValueError("results must have their manifest: where xarray drops attributes, give keep_attrs=True")
+        raise ValueError("results must have their manifest: use keep_attrs=True where xarray drops attributes")
     return json.loads(results.attrs["manifest"])
 
 
 def data_of(results: xarray.Dataset) -> str:
-    """Name of the data set of results.
+    """Returns the name of the data set of results, such as `fashion_mnist`.
 
     Args:
-        results: of `run` or `sweep`, or a selection of them.
-
-    Returns:
-        The name, such as `fashion_mnist`.
+        results: results of `run` or `sweep`, or a selection of them.
     """
     return str(about(results)["data"]["name"])
 
 
 def aggregations_after(results: xarray.Dataset, steps: float | xarray.DataArray) -> xarray.DataArray:
-    """Aggregations in a number of local steps; as many as steps in schemes that aggregate at every one.
+    """Returns the number of aggregations in a number of local steps; some schemes aggregate at every step.
 
     Args:
-        results: of `run` or `sweep`, or a selection of them.
-        steps: local steps.
+        results: results of `run` or `sweep`, or a selection of them.
+        steps: number of local steps.
 
     Returns:
-        Number of aggregations, with the dimensions of `steps`; fractions are kept.
+        Number of aggregations, possibly fractional, with the dimensions of `steps`.
     """
     every_step = [name for name, scheme in SCHEMES.items() if scheme.aggregates_every_step]
     interval = setting(results, "aggregation_interval")
@@ -362,21 +356,21 @@ def aggregations_after(results: xarray.Dataset, steps: float | xarray.DataArray)
 
 
 def costs_after(results: xarray.Dataset, steps: float | xarray.DataArray) -> xarray.Dataset:
-    """What a run takes up to a number of local steps.
+    """Returns the costs of a run up to a number of local steps.
 
     Args:
-        results: of `run` or `sweep`.
-        steps: local steps; infinitely many take infinitely much, NaN gives NaN.
+        results: results of `run` or `sweep`.
+        steps: number of local steps; infinity gives infinite costs, NaN gives NaN.
 
     Returns:
         (run, policy) and the dimensions of `steps`: `steps`, `aggregations`, `uplink` in bits, and in joules
-        `exchange`, `messages` (of the discovery and of the agreement on the exchange), `uploads`, and their sum
-        `energy`, which is NaN for `pooled`, whose exchange has none.
+        `exchange`, `messages` (of discovery and of the agreement on the exchange), `uploads`, and their sum
+        `energy`, which is NaN for `pooled`, whose exchange has no energy.
     """
     import xarray
 
     def upload(name: str) -> xarray.DataArray:
-        # Infinitely many times none (every device straggles) are no number.
+        # Infinity times zero, if every device is a straggler, would be NaN.
         amount = aggregations * counted(results, name)
         return amount.where(aggregations != np.inf, np.inf)
 
@@ -404,15 +398,16 @@ def costs_after(results: xarray.Dataset, steps: float | xarray.DataArray) -> xar
 
 
 def steps_to_accuracy(results: xarray.Dataset, target: float | xarray.DataArray) -> xarray.DataArray:
-    """Local steps until the global model first reaches an accuracy in training; infinite if it never does.
+    """Returns the local steps until the global model first reaches an accuracy in training.
 
     Args:
-        results: of `run` or `sweep`.
-        target: accuracy in [0, 1]; an array gives its dimensions to the result, one over `run` is a target for
-            each run, such as the accuracy that one policy ends with.
+        results: results of `run` or `sweep`.
+        target: accuracy in [0, 1]; an array adds its dimensions to the result. An array over `run` is one target
+            for each run, such as the final accuracy of a policy.
 
     Returns:
-        (run, policy) and the other dimensions of the target; NaN where the run or the target does not count.
+        (run, policy) and the other dimensions of the target; infinite if the target is never reached, NaN where the
+        run or the target does not count.
     """
     import xarray
 
@@ -422,34 +417,34 @@ def steps_to_accuracy(results: xarray.Dataset, target: float | xarray.DataArray)
 
 
 def cost_to_accuracy(results: xarray.Dataset, target: float | xarray.DataArray) -> xarray.Dataset:
-    """What it takes until the global model first reaches an accuracy in training (Section IV-B).
+    """Returns the costs until the global model first reaches an accuracy in training (Section IV-B).
 
     Args:
-        results: of `run` or `sweep`.
+        results: results of `run` or `sweep`.
         target: see `steps_to_accuracy`.
 
     Returns:
         See `costs_after`; `steps`, `aggregations`, `uplink`, `uploads` and `energy` are infinite if the target is
-        never reached. Means are of `least_cost` instead.
+        never reached. For means, use `least_cost`.
     """
     costs = costs_after(results, steps_to_accuracy(results, target))
-    # A target that is never reached is infinitely far, also for `pooled`, whose exchange has no energy.
+    # The cost of a target that is never reached is infinite, also for `pooled`, whose exchange has no energy.
     return costs.assign(energy=costs["energy"].where(costs["steps"] != np.inf, np.inf))
 
 
 def least_cost(results: xarray.Dataset, target: float | xarray.DataArray) -> xarray.Dataset:
-    """What it takes at least until an accuracy is first reached: the costs that tables, pictures and claims are of.
+    """Returns lower bounds of the costs to reach an accuracy, which tables, figures and claims use.
 
-    A run that never gets there counts with all of its training, the least that it can be. Left out, a policy that
-    gets there in easy runs alone would look cheap.
+    A run that never reaches the target counts with its whole training, a lower bound of its cost. Without such
+    runs, a policy that reaches the target only in easy runs would look cheap.
 
     Args:
-        results: of `run` or `sweep`.
+        results: results of `run` or `sweep`.
         target: see `steps_to_accuracy`.
 
     Returns:
-        See `costs_after`, and `reached`: 1 where the target is reached, 0 where it is not; all of them NaN where
-        the training or the target does not count.
+        See `costs_after`, and `reached`, which is 1 where the target is reached and 0 elsewhere; NaN where the
+        training or the target does not count.
     """
     steps = steps_to_accuracy(results, target)
     never = steps == np.inf
@@ -461,63 +456,57 @@ def least_cost(results: xarray.Dataset, target: float | xarray.DataArray) -> xar
 
 
 def cost_to_end_of_none(results: xarray.Dataset, share: float = 1.0) -> xarray.Dataset:
-    """`least_cost` to a share of the accuracy that `none` ends with in the same run.
+    """Returns `least_cost` to a share of the final accuracy of `none` in the same run.
 
     Args:
-        results: of `run` or `sweep`, with the policy `none`.
-        share: of that accuracy, such as 0.9.
+        results: results of `run` or `sweep`, with the policy `none`.
+        share: share of that accuracy, such as 0.9.
 
     Returns:
-        As of `least_cost`.
+        See `least_cost`.
 
     Raises:
-        ValueError: `none` was not run.
+        ValueError: `none` is not among the policies.
     """
     policies = [str(name) for name in results["policy"].values]
     if "none" not in policies:
-        raise ValueError(f"the target is that of none, which must be among {', '.join(policies)}")
+        raise ValueError(f"the target needs the policy none, which must be among {', '.join(policies)}")
     return least_cost(results, share * final_accuracy(results).sel(policy="none", drop=True))
 
 
 def logarithm(values: xarray.DataArray) -> xarray.DataArray:
-    """Natural logarithm of what is finite and above 0; NaN of all else.
+    """Returns the natural logarithm of finite positive values, and NaN for all others.
 
     Args:
-        values: float, of any dimensions.
-
-    Returns:
-        Float, of the same dimensions.
+        values: float array of any dimensions.
     """
     numbers = np.asarray(values.values, float)
     return values.copy(data=np.log(np.where(np.isfinite(numbers) & (numbers > 0), numbers, np.nan)))
 
 
 def exponential(values: xarray.DataArray) -> xarray.DataArray:
-    """The inverse of `logarithm`.
+    """Inverts `logarithm`.
 
     Args:
-        values: float, of any dimensions.
-
-    Returns:
-        Float, of the same dimensions.
+        values: float array of any dimensions.
     """
     return values.copy(data=np.exp(values.values))
 
 
 def ratio_to(values: xarray.DataArray, reference: str = "none", *, level: float = 0.95) -> xarray.Dataset:
-    """Geometric mean over runs of each policy's value over that of the reference in the same run.
+    """Returns the geometric mean over runs of the ratio of each policy's value to the reference's in the same run.
 
     Args:
-        values: (run, policy, ...), positive, such as the energy to a target.
+        values: (run, policy, ...) positive float, such as the energy to a target.
         reference: name of a policy in `values`.
-        level: of Student's confidence interval, reckoned on the logarithms.
+        level: confidence level of Student's interval of the logarithms, in (0, 1).
 
     Returns:
-        (policy, ...) without the reference: `mean`, `low`, `high` and `seeds`, which counts the runs in which both
-        are finite and above 0; the others are left out.
+        (policy, ...) without the reference: `mean`, `low`, `high`, and `seeds`, the number of runs in which both
+        values are finite and positive; other runs are left out.
 
     Raises:
-        ValueError: the reference was not run.
+        ValueError: the reference is not among the policies.
     """
     import xarray
 

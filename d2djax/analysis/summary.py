@@ -1,4 +1,4 @@
-"""Results in a few numbers: what each policy reaches and takes at each point of a sweep, over the seeds."""
+"""Summarises results: performance and cost of each policy at each point of a sweep, over the seeds."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _as_stored(name: str) -> Callable[[xarray.Dataset], xarray.DataArray]:
     return lambda results: counted(results, name)
 
 
-# Name: the variable that it comes from, and how, (run, policy).
+# Each measure with its variable and the function that computes it, (run, policy).
 MEASURES: dict[str, tuple[str, Callable[[xarray.Dataset], xarray.DataArray]]] = {
     "final_accuracy": ("accuracy", final_accuracy),
     "mean_accuracy": ("accuracy", mean_accuracy),
@@ -46,7 +46,7 @@ MEASURES: dict[str, tuple[str, Callable[[xarray.Dataset], xarray.DataArray]]] = 
 
 
 def whole(results: xarray.Dataset) -> xarray.Dataset:
-    """Results with the dimensions `run` and `policy`, also where one of either was selected."""
+    """Restores the dimensions `run` and `policy` if a single run or policy was selected."""
     return results.expand_dims([dim for dim in ("run", "policy") if dim not in results.dims])
 
 
@@ -56,17 +56,17 @@ def _limits(name: str, values: xarray.DataArray) -> dict[str, xarray.DataArray]:
 
 
 def summary(results: xarray.Dataset, *, average: bool = False) -> xarray.Dataset:
-    """What each policy reaches: means over the seeds that count, with 95 % intervals.
+    """Summarises the performance of each policy: means over the seeds that count, with 95 % intervals.
 
     Args:
-        results: of `run` or `sweep`, finished or not, or a selection of it.
-        average: takes the mean over the points of a sweep within each seed first.
+        results: results of `run` or `sweep`, finished or not, or a selection of them.
+        average: whether to take the mean over the points of a sweep within each seed first.
 
     Returns:
-        (axes of the sweep, policy): of each measure in `MEASURES` that the results have data for, `<name>`,
-        `<name>_low`, `<name>_high` and `<name>_seeds`, the number of seeds that count; where `none` was run and
-        trained, the same of `difference_to_none`, of the mean accuracy in the same run, and `above_none`, the
-        number of seeds in which it is above 0. NaN where no seed counts. `to_dataframe()` makes a table of it.
+        (axes of the sweep, policy): for each measure in `MEASURES` for which the results have data, `<name>`,
+        `<name>_low`, `<name>_high`, and `<name>_seeds`, the number of seeds that count. If `none` was trained, also
+        `difference_to_none`, the difference in mean accuracy in the same run, and `above_none`, the number of seeds
+        in which it is positive. NaN where no seed counts. `to_dataframe()` converts it to a table.
     """
     import xarray
 
@@ -84,20 +84,21 @@ def summary(results: xarray.Dataset, *, average: bool = False) -> xarray.Dataset
 
 
 def costs(results: xarray.Dataset, *, average: bool = False) -> xarray.Dataset:
-    """What each policy takes to reach the accuracy that `none` ends with in the same run (Section IV-B).
+    """Summarises the cost of each policy to reach the final accuracy of `none` in the same run (Section IV-B).
 
     Args:
-        results: see `summary`; `none` was run and trained.
-        average: see there.
+        results: see `summary`; they must have the trained policy `none`.
+        average: see `summary`.
 
     Returns:
-        (axes of the sweep, policy): means over the runs that count of `steps`, `aggregations`, `uplink` and of the
-        energies `exchange`, `messages`, `uploads` and their sum `energy`, in which a run that never reaches the
-        target counts with all of its training; `runs` that count and how many of them `reached` the target; and
-        the geometric mean `ratio` of the energy over that of `none`, with `ratio_low` and `ratio_high`.
+        (axes of the sweep, policy): means over the runs that count of `steps`, `aggregations`, `uplink` (bits), and
+        of the energies `exchange`, `messages`, `uploads` and their sum `energy` (J), where a run that never reaches
+        the target counts with its whole training; `runs`, the number of runs that count, and `reached`, how many of
+        them reach the target; and `ratio`, the geometric mean of the energy relative to `none`, with `ratio_low`,
+        `ratio_high` and `ratio_seeds`.
 
     Raises:
-        ValueError: `none` was not run.
+        ValueError: `none` is not among the policies.
     """
     results = whole(results)
     axes = axes_of(results["status"]) if average else []
@@ -106,7 +107,7 @@ def costs(results: xarray.Dataset, *, average: bool = False) -> xarray.Dataset:
     found = least.drop_vars("reached").mean([*axes, "run"], keep_attrs=True)
     energy = least["energy"]
     if axes:
-        # The mean over the points within each seed is one of logarithms, as that over the seeds.
+        # Within each seed, the mean over the points uses logarithms, like the mean over the seeds.
         energy = exponential(logarithm(energy).mean(axes))
     ratio = ratio_to(energy).rename(mean="ratio", low="ratio_low", high="ratio_high", seeds="ratio_seeds")
     found = found.assign(runs=reached.notnull().sum([*axes, "run"]), reached=reached.sum([*axes, "run"]))

@@ -1,4 +1,4 @@
-"""Tables of results for people (Section IV-B)."""
+"""Formats results as tables for the terminal and the report (Section IV-B)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from d2djax.running.results import BOUND, not_finite, own_reward
 if TYPE_CHECKING:
     import xarray
 
-# Of more points of a sweep a table shows the means.
+# If a sweep has more points, a table shows the means over them.
 MOST_POINTS = 24
 
 
@@ -35,7 +35,7 @@ def _averages(dataset: xarray.Dataset, most: int) -> bool:
 
 
 def _rows(numbers: xarray.Dataset) -> tuple[list[str], list[tuple[list[str], dict[str, float]]]]:
-    """Names of settings that differ between points, and of each point and policy their values and its numbers."""
+    """Returns the names of settings that differ, and for each point and policy their values and its numbers."""
     axes = axes_of(numbers)
     columns = settings(numbers, axes) if axes else {}
     flat = numbers.stack(at=axes, create_index=False) if axes else numbers.expand_dims("at")
@@ -72,17 +72,17 @@ GRAPHS = {
 
 
 def summary_table(dataset: xarray.Dataset, *, most: int = MOST_POINTS) -> Table:
-    """What each policy reaches: means over the seeds that count, with 95 % intervals.
+    """Tabulates the performance of each policy: means over the seeds that count, with 95 % intervals.
 
-    Of trained runs: final accuracy, mean accuracy, its difference to `none` in the same run, and classes that a
-    device holds. Of graphs alone: their reward by the reference weights, outage, points that move, and energy.
+    With training, the columns are final accuracy, mean accuracy, its difference to `none` in the same run, and the
+    classes of a device. Without training, they are reward with the reference weights, outage, moved points, energy.
 
     Args:
-        dataset: of `run` or `sweep`, finished or not, or a selection of it; each point has rows of its own.
-        most: of a sweep with more points there are rows of the means over them, as the title says.
+        dataset: results of `run` or `sweep`, finished or not, or a selection of them.
+        most: with more points than this, the rows are means over the points, which the title states.
 
     Returns:
-        The table; a column says how many seeds count, where it is not all of them.
+        The table; if some seeds do not count, a column shows how many do.
     """
     dataset = whole(dataset)
     average, count, is_trained = _averages(dataset, most), dataset.sizes["run"], "accuracy" in dataset
@@ -112,25 +112,25 @@ def summary_table(dataset: xarray.Dataset, *, most: int = MOST_POINTS) -> Table:
 
 
 def cost_table(dataset: xarray.Dataset, *, most: int = MOST_POINTS) -> Table:
-    """What each policy takes to reach the accuracy that `none` ends with, in the same run (Section IV-B).
+    """Tabulates the cost of each policy to reach the final accuracy of `none` in the same run (Section IV-B).
 
     Args:
-        dataset: see `summary_table`; `none` was run and trained.
-        most: see there.
+        dataset: see `summary_table`; it must have the trained policy `none`.
+        most: see `summary_table`.
 
     Returns:
-        The table; a run that never reaches the target counts with all of its training, so that means with such runs
-        are the least that they can be, marked by the sign for at least.
+        The table. A run that never reaches the target counts with its whole training, so means with such runs are
+        lower bounds, marked with ≥.
 
     Raises:
-        ValueError: `none` was not run.
+        ValueError: `none` is not among the policies.
     """
     dataset = whole(dataset)
     average = _averages(dataset, most)
     columns, rows = _rows(costs(dataset, average=average))
     over = f"{over_points(dataset['status'])} and seeds" if average else "means over seeds"
     title = (
-        f"to first reach the accuracy that none ends with: {over}; ≥: some runs never do, and count with all steps"
+        f"cost to reach the final accuracy of none: {over}; ≥: some runs never reach it and count with all steps"
     )
     headings = ("reached in", "local steps", "uplink (Mbit)", "exchange (J)", "messages (J)", "uploads (J)")
     headings = (*columns, "policy", *headings, "energy (J)", "energy, none = 1")
@@ -159,20 +159,17 @@ def _unless_unknown(value: float, form: str, sign: str = "") -> str:
 
 def _with_interval(row: dict[str, float], name: str, form: str) -> str:
     mean, low, high = row[name], row[f"{name}_low"], row[f"{name}_high"]
-    # Student's interval is symmetric, so its half width says all; a single seed has none.
+    # Student's interval is symmetric, so its half width suffices; a single seed has no interval.
     if np.isnan(mean) or np.isnan(low):
         return _unless_unknown(mean, form)
     return f"{mean:{form}} ± {format((high - low) / 2, form.replace('+', ''))}"
 
 
 def claims_table(claims: Sequence[Claim]) -> Table:
-    """What the paper claims, what was measured, and whether it holds.
+    """Tabulates claims, measurements and verdicts, one row for each claim.
 
     Args:
-        claims: of `claims_of`; those of a sweep say over which points they are means.
-
-    Returns:
-        The table, one row a claim.
+        claims: result of `claims_of`.
     """
     table = Table(title="claims of Section IV-B: mean over seeds with 95 % bootstrap interval")
     for heading in ("claim", "measured", "verdict"):
@@ -186,13 +183,10 @@ MOST_LINES = 10
 
 
 def best_trials(trials: xarray.Dataset) -> Table:
-    """The best trials of a search: means of each objective over the seeds, and the settings.
+    """Tabulates the best trials of a search: means of each objective over the seeds, and the settings.
 
     Args:
-        trials: of `search`.
-
-    Returns:
-        The table, one row a trial.
+        trials: result of `searches.trials_of`.
     """
     best = trials.isel(trial=np.flatnonzero(trials["is_best"].values))
     objectives = [str(name) for name, one in trials.data_vars.items() if "run" in one.dims]
@@ -208,13 +202,13 @@ def best_trials(trials: xarray.Dataset) -> Table:
 
 
 def diverged(dataset: xarray.Dataset) -> list[str]:
-    """Lines that say at which points of a sweep runs left the finite numbers, the worst first; none if none did.
+    """Lists the points of a sweep at which numbers of runs are not finite, the worst first.
 
     Args:
-        dataset: results: of `run` or `sweep`, or a selection of them.
+        dataset: results of `run` or `sweep`, or a selection of them.
 
     Returns:
-        At most ten lines for points, and one that counts the others.
+        At most ten lines for points, and one that counts the others; empty if all numbers are finite.
     """
     dataset = whole(dataset)
     axes = axes_of(dataset["status"])
@@ -235,7 +229,11 @@ def diverged(dataset: xarray.Dataset) -> list[str]:
 
 
 def above_bound(dataset: xarray.Dataset) -> list[str]:
-    """A line that says in how many runs a reward of one's own is above its bound; none if it is in none."""
+    """Returns a one-line warning if a mean reward is above its bound in some runs; otherwise an empty list.
+
+    Args:
+        dataset: results of `run` or `sweep`, or a selection of them.
+    """
     dataset = whole(dataset)
     runs = int((dataset["status"] >= BOUND).any("policy").sum())
     if not runs:
