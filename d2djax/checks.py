@@ -19,7 +19,14 @@ _REPR.maxstring = _REPR.maxlong = _REPR.maxother = MOST_SHOWN
 
 
 def shown(value: Any) -> str:
-    """Formats a value for a message in one line: arrays and tables by shape, all else as a shortened `repr`."""
+    """Formats a value for a message, in one line of at most `MOST_SHOWN` characters.
+
+    Args:
+        value: anything.
+
+    Returns:
+        Type and shape of an array or a table, otherwise the shortened `repr`.
+    """
     if getattr(value, "shape", ()):
         return f"{getattr(value, 'dtype', type(value).__name__)} of shape {tuple(value.shape)}"
     return cut(_REPR.repr(value))
@@ -37,7 +44,14 @@ def listed(names: Sequence[str]) -> str:
 
 
 def in_one_line(error: Exception) -> str:
-    """Formats an error of custom code in one line: its type, its message, and the file and line that raised it."""
+    """Formats an error of custom code in one line.
+
+    Args:
+        error: with its traceback.
+
+    Returns:
+        Type, message (at most 200 characters), and the innermost file and line outside libraries and this package.
+    """
     place, trace = "", error.__traceback__
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
@@ -87,6 +101,10 @@ def check_count(name: str, value: Any, least: int = 1, most: int = 2**31 - 1) ->
 
 def check_flag(name: str, value: Any) -> bool:
     """Checks a boolean and returns it as a Python `bool`; Python would treat a string such as "no" as true.
+
+    Args:
+        name: of the argument, for the message.
+        value: anything; booleans of NumPy are accepted.
 
     Raises:
         ValueError: the value is no boolean.
@@ -158,7 +176,7 @@ def check_in_order(name: str, array: Any, size: int, of: str) -> None:
     """
     if getattr(array, "dtype", np.asarray(0).dtype).kind not in "iu":
         raise ValueError(f"{name} must be whole numbers; got {shown(array)}")
-    check_values(name, array, f"in 0..{size - 1}, numbers of {of}", lambda values: (values >= 0) & (values < size))
+    check_values(name, array, f"in 0..{size - 1} for {size} {of}", lambda values: (values >= 0) & (values < size))
 
 
 def check_links(links: Any, num_devices: int) -> None:

@@ -62,7 +62,15 @@ class Told:
 
 
 def allowed(table: dict[str, tuple[str, ...]], level: str) -> list[str]:
-    """Names of all entries of `KNOWN` or `FEEDBACK` at a level, those of lower levels first."""
+    """The names of all entries at a level.
+
+    Args:
+        table: `KNOWN` or `FEEDBACK`.
+        level: `own`, `heard` or `all`.
+
+    Returns:
+        Names, those of lower levels first.
+    """
     return [name for one in LEVELS[: LEVELS.index(level) + 1] for name in table[one]]
 
 

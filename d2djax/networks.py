@@ -64,7 +64,7 @@ _KINDS |= {"budget": np.float32, "trust": bool, "counts": np.int32, "thresholds"
 
 
 def is_made(network: Own) -> bool:
-    """Whether a custom network is made by a function."""
+    """Whether a custom network, or None, is a function that makes networks."""
     return network is not None and not isinstance(network, (Network, GivenNetwork))
 
 
@@ -74,7 +74,14 @@ def parts_of(network: GivenNetwork) -> dict[str, Any]:
 
 
 def arrays_of(network: Own) -> dict[str, np.ndarray]:
-    """The arrays of a custom network, by name, without traced ones; empty for a function."""
+    """The arrays of a custom network.
+
+    Args:
+        network: a custom network, or None.
+
+    Returns:
+        Arrays of NumPy by field name, without traced fields; empty for a function or None.
+    """
     found: Mapping[str, Any] = {}
     if isinstance(network, Network):
         found = {name: getattr(network, name) for name in _KINDS}
@@ -109,6 +116,9 @@ def _listed(numbers: Mapping[str, int]) -> str:
 
 def check_own(network: Own) -> None:
     """Checks a custom network as far as possible without a config; computes nothing.
+
+    Args:
+        network: anything; a function is only checked to be callable.
 
     Raises:
         ValueError: it is of an unsupported type, or an array has a wrong shape or value; one line names the fault.
@@ -180,7 +190,12 @@ def _sizes(network: Own, config: Config) -> dict[str, tuple[int, str]]:
 
 
 def fixed_by(network: Own, config: Config) -> frozenset[str]:
-    """Names of the settings that have no effect with a custom network, so that they cannot be axes."""
+    """Names of the settings that have no effect with a custom network, so that they cannot be axes.
+
+    Args:
+        network: a custom network, or None.
+        config: `channel_model`.
+    """
     of_channels = {"channel_model"} | model_settings()
     if isinstance(network, Network):
         # Includes settings that energies depend on, since only part of their effect would show.
@@ -203,7 +218,7 @@ _OF_COUNTS = {"partition", "classes_per_device", "concentration", "shards_per_de
 
 
 def unread(network: Own, config: Config) -> frozenset[str]:
-    """Names of the settings that nothing reads with a custom network."""
+    """Names of the settings that nothing reads with a custom network; see `fixed_by` for the arguments."""
     return fixed_by(network, config) - _TOLD - _OF_ENERGIES
 
 
@@ -280,7 +295,11 @@ def check_given(network: Own, owned: np.ndarray) -> None:
 
 
 def check_sizes(config: Config, network: Own) -> None:
-    """Checks that a function makes networks of the sizes in a validated config; skips given networks.
+    """Checks that a function makes networks of the configured sizes.
+
+    Args:
+        config: a validated config.
+        network: a custom network, or None; given networks are not checked.
 
     Raises:
         ValueError: a size differs.
@@ -363,7 +382,13 @@ def network_of_run(
 
 
 def only(network: Own) -> Callable[[Array, Config], Network] | None:
-    """A custom network as a function `(key, config) -> Network` for one run; None if there is none.
+    """A custom network as a function for one run.
+
+    Args:
+        network: a custom network, or None.
+
+    Returns:
+        `(key, config) -> Network`, or None if there is no custom network.
 
     Raises:
         ValueError: several networks are given.
@@ -448,7 +473,15 @@ def check_taken(counts: Any, supply: np.ndarray) -> None:
 
 
 def places_of(network: Own, config: Config) -> int | None:
-    """`N P`, the length of the list of points, if given counts sum to less; otherwise None; see `points.assign`."""
+    """The length of the list of points; see `places` of `points.assign`.
+
+    Args:
+        network: a custom network, or None.
+        config: `num_devices` N and `points_per_device` P.
+
+    Returns:
+        `N P` if given counts sum to less; otherwise None.
+    """
     counts = _counts(network)
     if counts is None or (counts.sum((-2, -1)) == num_points(config)).all():
         return None
@@ -456,7 +489,14 @@ def places_of(network: Own, config: Config) -> int | None:
 
 
 def asked_of(network: Own) -> np.ndarray | None:
-    """[L] int, most points of each class that all devices together need; None if no counts are given."""
+    """The largest need of points of each class over all given networks.
+
+    Args:
+        network: a custom network, or None.
+
+    Returns:
+        [L] int, points that all devices together need; None if no counts are given.
+    """
     counts = _counts(network)
     return None if counts is None else counts.sum(-2).reshape(-1, counts.shape[-1]).max(0)
 

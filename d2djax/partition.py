@@ -17,7 +17,7 @@ def num_points(config: Config) -> int:
     """`N P`, the points of all devices together, in every partition.
 
     Args:
-        config: `num_devices` N and `points_per_device` P.
+        config: `num_devices` N and `points_per_device` P; not 0.
     """
     return config.num_devices * config.points_per_device
 
@@ -178,6 +178,9 @@ PARTITIONS: dict[str, Callable[[Array, Config], Array]] = {
 
 def check_dealt(config: Config) -> None:
     """Checks that the config names a partition of `PARTITIONS`.
+
+    Args:
+        config: `partition`.
 
     Raises:
         ValueError: `partition="own"`, although no counts are given.

@@ -61,14 +61,22 @@ def _check_number(where: str, name: str, number: Any) -> None:
 
 
 def without_numbers(part: Any) -> Any:
-    """The part with all its numbers set to 0, equal for parts that share a program; a function is unchanged."""
+    """The part with all its numbers set to 0, which is equal for parts that share a compiled program.
+
+    Args:
+        part: a dataclass, or a function, which is returned unchanged.
+    """
     return jax.tree.map(lambda leaf: 0, part) if has_numbers(part) else part
 
 
 def numbers_of(part: Any) -> dict[str, Any]:
     """The numbers of a part, by name; those of the wrapped part if it has `__wrapped__`.
 
-    Numbers of a nested part have dotted names, such as `noise.scale`.
+    Args:
+        part: a pytree; a number of a nested part gets a dotted name, such as `noise.scale`.
+
+    Returns:
+        Numbers and arrays, in the order of the pytree's leaves.
     """
     places = jax.tree_util.tree_leaves_with_path(getattr(part, "__wrapped__", part))
     text = lambda key: str(getattr(key, "name", getattr(key, "key", getattr(key, "idx", key))))  # noqa: E731
@@ -76,7 +84,11 @@ def numbers_of(part: Any) -> dict[str, Any]:
 
 
 def as_declared(part: Any) -> Any:
-    """Converts integers in fields declared `float`, also in nested parts: `UCB(2)` becomes `UCB(2.0)`."""
+    """Converts integers in fields declared `float`: `UCB(2)` becomes `UCB(2.0)`.
+
+    Args:
+        part: a dataclass, whose nested parts are converted too, or anything else, which is returned unchanged.
+    """
     if not has_numbers(part):
         return part
     own = {one.name: getattr(part, one.name) for one in dataclasses.fields(part) if one.init}
@@ -115,7 +127,14 @@ _KINDS = {"f": np.float32, "i": np.int32, "u": np.uint32, "b": bool}
 
 
 def as_arrays(parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Converts the numbers of parts to 32-bit arrays, without loss after `check_part`."""
+    """Converts the numbers of parts to arrays of float32, int32, uint32 or bool.
+
+    Args:
+        parts: parts by name; `check_part` ensures that the conversion is exact.
+
+    Returns:
+        The parts, by the same names.
+    """
 
     def plain(leaf: Any) -> np.ndarray:
         array = np.asarray(leaf)

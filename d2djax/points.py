@@ -173,7 +173,7 @@ def split(key: Array, sizes: tuple[int, ...], config: Config) -> tuple[Array, Ar
 def sum_before(sizes: Array) -> Array:
     """Exclusive cumulative sum over rows, [N, ...] int32 to the same shape.
 
-    The product with a triangle of ones is one kernel, where a scan needs several; integers make it exact.
+    The product with a triangle of ones is one kernel, where a scan needs several; it is exact for integers.
     """
     triangle = jnp.tril(jnp.ones((sizes.shape[0],) * 2, sizes.dtype), -1)
     return jnp.tensordot(triangle, sizes, axes=1)

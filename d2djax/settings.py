@@ -7,12 +7,17 @@ from typing import Any, Literal
 
 
 def static(default: Any, rule: str = "") -> Any:
-    """Declares a field that is part of the compiled program, not of its data; `rule`: see `validation.keeps`."""
+    """Declares a static field, whose value is part of the compiled program.
+
+    Args:
+        default: default value.
+        rule: range of the value, in the form of `validation.keeps`; empty: no range.
+    """
     return field(default=default, metadata={"static": True, "rule": rule})
 
 
 def leaf(default: Any, rule: str = "") -> Any:
-    """Declares a field that is traced; `rule`: see `validation.keeps`."""
+    """Declares a traced field, a leaf of the pytree; see `static` for the arguments."""
     return field(default=default, metadata={"rule": rule})
 
 

@@ -218,14 +218,31 @@ def check_supply(
 
 
 def options_of(config: Config, asked: np.ndarray | None = None) -> dict[str, Any]:
-    """Options of `data.load` for the data set that a config names; `asked` as in `check_fits`."""
+    """Options of `data.load` for the data set that a config names.
+
+    Args:
+        config: a validated config.
+        asked: see `check_fits`.
+
+    Returns:
+        Options by name; without those of synthesis if a folder is given.
+    """
     source = SOURCES[config.dataset]
     found = all_options(source, config, asked)
     return found if config.data_dir is None else {name: found[name] for name in source.settings}
 
 
 def all_options(source: Source, config: Config, asked: np.ndarray | None = None) -> dict[str, Any]:
-    """The options that determine a data set's points, and their number if they are made; see `check_fits`."""
+    """The options that determine the points of a data set, and their number if they are synthesised.
+
+    Args:
+        source: the built-in data set.
+        config: a validated config.
+        asked: see `check_fits`.
+
+    Returns:
+        Options of `data.load`, by name.
+    """
     found = {name: getattr(config, name) for name in source.settings}
     if source.maker is None:
         return found
@@ -256,7 +273,11 @@ def what_is_read(config: Config, asked: np.ndarray | None = None) -> tuple[Any, 
 
 
 def described(config: Config) -> Description:
-    """Describes the data set that a config names, without reading it."""
+    """Describes the data set that a config names, without reading it.
+
+    Args:
+        config: `dataset`, `data_dir` and `num_classes`.
+    """
     found = describe(config.dataset)
     if config.data_dir is None or found.num_classes == config.num_classes:
         return found

@@ -35,6 +35,10 @@ def keeps(rule: str, value: Any) -> bool:
     """Whether a number satisfies a rule: a key of `RULES`, or an interval such as "in [0, 1)".
 
     An open end must also hold after rounding to single precision, in which the number is used.
+
+    Args:
+        rule: the rule, in words.
+        value: a Python number.
     """
     interval = _INTERVAL.fullmatch(rule)
     if interval is None:

@@ -84,7 +84,7 @@ MOVE = {
     "changes, message",
     [
         ({"points": np.arange(13)}, "sum of counts must be the 13 points; got 12"),
-        ({"links": np.array([0, 0, 3])}, r"links must be in 0..2, numbers of devices; got 3 at \[2\]"),
+        ({"links": np.array([0, 0, 3])}, r"links must be in 0..2 for 3 devices; got 3 at \[2\]"),
         ({"links": np.array([0.0, 0, 1])}, "links must be whole numbers"),
         ({"links": np.array([0, 0])}, r"links must be \[N\] = \[3\]"),
         ({"received": np.zeros((3, 3), int)}, r"received must be \[N, L\] = \[3, 2\]"),
@@ -127,7 +127,7 @@ NAN, FAR = np.array([[np.nan], [0.0]]), np.array([0, 2])
     "call, message",
     [
         (lambda: messages.exchange(**NETWORK | {"counts": NAN}), r"counts must be 0 or more; got nan at \[0, 0\]"),
-        (lambda: messages.exchange(**NETWORK | {"links": FAR}), "links must be in 0..1, numbers of devices; got 2"),
+        (lambda: messages.exchange(**NETWORK | {"links": FAR}), "links must be in 0..1 for 2 devices; got 2"),
         (
             lambda: messages.exchange(**NETWORK | {"outage": np.full((2, 2), 3)}),
             r"outage must be in \[0, 1\]; got 3",
@@ -150,11 +150,11 @@ NAN, FAR = np.array([[np.nan], [0.0]]), np.array([0, 2])
             lambda: clustering.reliable_clusters(np.full((2, 2), np.nan), 0.1),
             r"outage must be in \[0, 1\]; got nan",
         ),
-        (lambda: policy.probabilities(BUFFER, 3), "state must be in 0..2, numbers of states; got 3"),
+        (lambda: policy.probabilities(BUFFER, 3), "state must be in 0..2 for 3 states; got 3"),
         (lambda: policy.probabilities(BUFFER, 0, temperature=0.0), "temperature must be positive; got 0.0"),
         (lambda: policy.probabilities(policy.Buffer(BUFFER.reward[0], BUFFER.tries), 0), "buffer.reward must be"),
         (lambda: policy.update(BUFFER, 0, FAR, np.ones(2)), "links must be in 0..1"),
-        (lambda: policy.update(BUFFER, 0, FAR - 1, np.ones(3)), r"links must be in 0..1, .*; got -1 at \[0\]"),
+        (lambda: policy.update(BUFFER, 0, FAR - 1, np.ones(3)), r"links must be in 0..1 for .*; got -1 at \[0\]"),
         (lambda: policy.update(BUFFER, 0, np.array([0, 0]), np.ones(3)), r"reward must be \[N\] = \[2\]"),
         (lambda: energy.transmit_energy(-1.0, 10.0), "bits must be 0 or more; got -1"),
         (lambda: energy.transmit_energy(8.0, 10.0, outage=1.0), r"outage must be inside \(0, 1\); got 1.0"),

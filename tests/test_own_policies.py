@@ -465,11 +465,11 @@ WRONG_CODE = {
     ),
     "best of 64 bits": (
         policy_class(best=lambda self, memory: np.full((3, 6), 2**32 + 1))(),
-        ".best must be in 0..5, numbers of devices; got 4294967297 at [0, 0]",
+        ".best must be in 0..5 for 6 devices; got 4294967297 at [0, 0]",
     ),
     "links of 64 bits": (
         lambda key, network, config: np.full((3, 6), 2**32 + 1),
-        " must be in 0..5, numbers of devices; got 4294967297 at [0, 0]",
+        " must be in 0..5 for 6 devices; got 4294967297 at [0, 0]",
     ),
     "information of a number": (
         policy_class(information=property(lambda self: "all" if self.temperature > 1 else "own"))(),

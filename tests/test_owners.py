@@ -218,7 +218,7 @@ def small(owner, y=Y):
     "owner, message",
     [
         ([0, 0, 1, 1, 2], "owner must have one entry per point; got 6 points and 5 owners"),
-        ([0, 0, 1, 1, 2, -1], r"owner must be numbers of devices, 0 or more; found -1 at \[5\]"),
+        ([0, 0, 1, 1, 2, -1], r"owner must be device numbers, 0 or more; found -1 at \[5\]"),
         (
             [0, 0, 1, 1, 3, 3],
             "owner must number the devices from 0 without a gap; 2 is unused and 3 is the largest",

@@ -63,7 +63,14 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None, **options: A
 
 
 def describe(name: str) -> Description:
-    """Describes a built-in data set without reading or synthesising any point; `name` is a key of `SOURCES`."""
+    """Describes a built-in data set without reading or synthesising any point.
+
+    Args:
+        name: a key of `SOURCES`.
+
+    Raises:
+        KeyError: there is no such data set.
+    """
     source = SOURCES[name]
     return Description(name, source.class_names, source.shape, source.dtype)
 

@@ -45,7 +45,11 @@ def _path(folder: Path, name: str) -> Path | None:
 
 
 def find(folder: Path) -> Path | None:
-    """Returns `folder` if at least one of the four files is in it, else None."""
+    """Returns what `read` should read, or None.
+
+    Args:
+        folder: it is returned if at least one of the four files is in it.
+    """
     return folder if any(_path(folder, name) for name in FILES) else None
 
 

@@ -20,7 +20,14 @@ MOST_BYTES = 2**31
 
 
 def folder(data_set: str) -> Path | None:
-    """`$XDG_CACHE_HOME/d2djax/<data set>-made`, or under `~/.cache`; None if `D2DJAX_CACHE=0`."""
+    """The cache folder of a data set.
+
+    Args:
+        data_set: its name.
+
+    Returns:
+        `$XDG_CACHE_HOME/d2djax/<data set>-made`, or under `~/.cache`; None if `D2DJAX_CACHE=0`.
+    """
     base = files.cache_folder()
     return None if base is None else base / f"{data_set}-made"
 

@@ -245,7 +245,18 @@ def load_dict(stream: BinaryIO | mmap.mmap, source: str) -> dict[Any, Any]:
 
 
 def read_dict(path: Path) -> dict[Any, Any]:
-    """Reads the pickled dictionary in a file; see `load_dict`. Maps the file instead of copying it to memory."""
+    """Reads the pickled dictionary in a file, which is mapped instead of copied to memory.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The dictionary; see `load_dict`.
+
+    Raises:
+        DataError: see `load_dict`.
+        OSError: the file cannot be opened.
+    """
     if path.stat().st_size == 0:
         return load_dict(io.BytesIO(), str(path))
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as stream:

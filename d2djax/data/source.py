@@ -109,7 +109,11 @@ class Source:
         return bool(self.settings) or self.maker is not None
 
     def told(self, options: Mapping[str, Any]) -> str:
-        """Describes data that was read or made with some options; different options give different texts."""
+        """Describes data that was read or made with some options, in words that distinguish the options.
+
+        Args:
+            options: of `read` or `maker.make`, by name; see `label`.
+        """
         if self.label:
             return self.label.format(**options)
         return ", ".join(f"{name}={value}" for name, value in options.items()) or "all"

@@ -215,7 +215,7 @@ def _owners(data: Dataset, owner: np.ndarray) -> np.ndarray:
     owner = _whole(data, "owner", owner, "the device")
     if len(owner) != len(data.y):
         raise _error(data, f"owner must have one entry per point; got {len(data.y)} points and {len(owner)} owners")
-    _refuse(data, "owner", owner, owner < 0, "numbers of devices, 0 or more")
+    _refuse(data, "owner", owner, owner < 0, "device numbers, 0 or more")
     there = np.unique(owner)
     missing = np.flatnonzero(there != np.arange(len(there)))
     if missing.size:

@@ -107,11 +107,35 @@ class OwnPolicy:
         return lambda memory: _links(f"policies[{self.name!r}].best", self._call("best", memory), self.sizes)
 
     def init(self, key: Array, known: Any, config: Any) -> Any:
-        """The memory before the first episode; its leaves become arrays."""
+        """The memory before the first episode.
+
+        Args:
+            key: PRNG key of the policy's draws.
+            known: see `d2djax.information.known_of`.
+            config: settings of the run.
+
+        Returns:
+            The policy's memory, its leaves converted to arrays.
+
+        Raises:
+            ValueError: the policy fails.
+        """
         return jax.tree.map(jnp.asarray, self._call("init", key, known, config))
 
     def weights(self, key: Array, memory: Any, state: Array) -> Array:
-        """[N, N] float32; rows with a negative entry or a sum that is not finite are set to 0."""
+        """The weights of the policy, checked.
+
+        Args:
+            key: PRNG key of the policy's draws.
+            memory: the current memory.
+            state: [] int32, channel state.
+
+        Returns:
+            [N, N] float32; rows with a negative entry or a sum that is not finite are set to 0.
+
+        Raises:
+            ValueError: the policy fails or returns another shape.
+        """
         found, num_devices = self._call("weights", key, memory, state), self.sizes[1]
         if getattr(found, "shape", None) != (num_devices, num_devices):
             what = list(found.shape) if hasattr(found, "shape") else shown(found)
@@ -122,7 +146,17 @@ class OwnPolicy:
         return jnp.where(is_right[:, None], weight, 0.0)
 
     def update(self, memory: Any, state: Array, links: Array, feedback: Any) -> Any:
-        """The memory after an episode; raises ValueError if its structure, a shape or a type changes."""
+        """The memory after an episode, checked.
+
+        Args:
+            memory: the memory before the episode.
+            state: [] int32, channel state.
+            links: [N] int32, transmitter of each device.
+            feedback: see `d2djax.information.feedback_of`.
+
+        Raises:
+            ValueError: the policy fails, or changes the structure, a shape or a type of the memory.
+        """
         after = jax.tree.map(jnp.asarray, self._call("update", memory, state, links, feedback))
         if fault := fault_of_update(memory, after):
             raise ValueError(f"policies[{self.name!r}].{fault}")

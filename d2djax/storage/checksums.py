@@ -167,5 +167,5 @@ def unsound(sums: Mapping[Path, str | None]) -> list[Path]:
 
 
 def fault(file: Path) -> str:
-    """Names a file that failed its check, and whether it is damaged or missing, in one line."""
+    """Describes a file that failed its check, in one line: its path, and `damaged` or `missing`."""
     return f"{file}: {'damaged' if file.is_file() else 'missing'}"

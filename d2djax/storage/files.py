@@ -107,13 +107,13 @@ def _what(path: Path) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """Why something failed, in the words of the system where it has any."""
+    """The reason of an error for a message: the operating system's text, or the message of the error."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 @contextmanager
 def _named(place: str) -> Iterator[None]:
-    """Errors of the system as one line that names what the user gave."""
+    """Turns an OSError into a one-line ValueError that names what the user gave."""
     try:
         yield
     except OSError as error:

@@ -71,9 +71,15 @@ def fill_value(kind: np.dtype) -> Any:
 
 
 def labels(coordinates: Coordinates, dim: str) -> list[tuple[Any, ...]]:
-    """The label of each position along a dimension: the values of all its coordinates, sorted by coordinate name.
+    """The label of each position along a dimension: the values of all its coordinates.
 
-    Floats are rounded to single precision, in which they are computed with; NaN becomes None.
+    Args:
+        coordinates: see `Layout`.
+        dim: the dimension.
+
+    Returns:
+        One tuple for each position, with one value for each coordinate, sorted by coordinate name. Floats are
+        rounded to single precision, in which they are computed with; NaN becomes None.
     """
     every = [values.tolist() for _, (along, values, _) in sorted(coordinates.items()) if along == dim]
     return list(zip(*([_label(value) for value in values] for values in every), strict=True))
@@ -86,7 +92,15 @@ def _label(value: Any) -> Any:
 
 
 def places(wanted: Sequence[Any], there: Sequence[Any]) -> np.ndarray:
-    """[W] int, the index in `there` of each of the W labels in `wanted`, or -1."""
+    """The positions of labels in a list.
+
+    Args:
+        wanted: W labels; see `labels`.
+        there: the list of labels, without repeats.
+
+    Returns:
+        [W] int, the index of each wanted label in `there`, or -1.
+    """
     number = {label: place for place, label in enumerate(there)}
     return np.array([number.get(label, -1) for label in wanted], int)
 
@@ -179,6 +193,14 @@ def _joined_manifest(old: Layout, new: Layout, coordinates: Coordinates) -> str:
 
 
 def selected_manifest(manifest: str, asked: Layout) -> str:
-    """The manifest of the requested runs, with the commit recorded in the store's `manifest`."""
+    """The manifest of a selection of a store's runs.
+
+    Args:
+        manifest: of the store, JSON.
+        asked: layout of the requested runs.
+
+    Returns:
+        The manifest of the requested runs, JSON, with the commit recorded in the store.
+    """
     found, wanted = json.loads(manifest), json.loads(asked.attributes["manifest"])
     return json.dumps(wanted | {name: found[name] for name in ("commit",) if name in found}, sort_keys=True)

@@ -46,7 +46,14 @@ class Locks:
     seat: int | None = None
 
     def take(self, number: int) -> bool:
-        """Locks a record by number; returns False if another process holds it. Without locks, always True."""
+        """Locks a record, without waiting.
+
+        Args:
+            number: of the record: `DOOR`, a seat from `FIRST_SEAT` on, or a task from `FIRST_TASK` on.
+
+        Returns:
+            False if another process holds the record; always True where locks are unavailable.
+        """
         if self.file is None:
             return True
         assert fcntl is not None

@@ -32,7 +32,15 @@ SETTINGS = threading.Lock()
 
 
 def create(layout: Layout, path: Path) -> None:
-    """Creates an empty store atomically; keeps a store that another process created first."""
+    """Creates an empty store atomically; keeps a store that another process created first.
+
+    Args:
+        layout: of the store.
+        path: its folder.
+
+    Raises:
+        OSError: the store cannot be written.
+    """
     with files.replacing(path, keep=True) as new:
         _make(layout, new)
 
@@ -108,7 +116,11 @@ def _root(path: Path) -> dict[str, Any] | None:
 
 
 def layout_of(path: Path) -> Layout:
-    """The layout of an existing store; its metadata and coordinates must be sound, see `repair`."""
+    """Reads the layout of an existing store.
+
+    Args:
+        path: the store's folder; its metadata and coordinates must be sound, see `repair`.
+    """
     import zarr
 
     root = json.loads((path / "zarr.json").read_bytes())
@@ -142,6 +154,9 @@ def layout_of(path: Path) -> Layout:
 
 def manifest_at(path: Path) -> dict[str, Any]:
     """The manifest of a sweep's store: what its results were computed from.
+
+    Args:
+        path: the store's folder.
 
     Raises:
         ValueError: `path` is not a sweep's store, or is too damaged to tell.
@@ -226,7 +241,12 @@ class Store:
         return ThreadPoolExecutor(checksums.THREADS)
 
     def file(self, name: str, region: Region) -> Path:
-        """The file that holds a chunk of a variable; see `Layout.regions`."""
+        """The file that holds a chunk of a variable.
+
+        Args:
+            name: of the variable.
+            region: the chunk; see `Layout.regions`.
+        """
         place = [part.start // step for part, step in zip(region, self.layout.chunk, strict=True)]
         rest = len(self._metadata[name]["shape"]) - len(place)
         return checksums.chunk_file(self.path, name, self._metadata[name], [*place, *[0] * rest])
@@ -245,7 +265,15 @@ class Store:
             return None
 
     def read(self, name: str, region: Region) -> np.ndarray:
-        """Values of a variable in a region: its shape, then the dimensions within a run."""
+        """Reads a variable.
+
+        Args:
+            name: of the variable.
+            region: one slice for each chunked dimension; see `Layout.regions`.
+
+        Returns:
+            The values; the axes are those of the region, then the dimensions within a run.
+        """
         return np.asarray(self._zarr[name][region])
 
     def _sync(self, chunks: list[Path]) -> None:
@@ -355,7 +383,15 @@ def _sums(file: Path) -> Sums | None:
 
 
 def holds(there: Layout, wanted: Layout) -> bool:
-    """Whether a layout contains each run of another, and all coordinate values within a run."""
+    """Whether one layout contains another.
+
+    Args:
+        there: layout of a store.
+        wanted: requested layout.
+
+    Returns:
+        True if `there` has each run of `wanted`, and each of its coordinate values within a run.
+    """
     dims = [*there.dims, *wanted.within()]
     return all((places(labels(wanted.coordinates, dim), labels(there.coordinates, dim)) >= 0).all() for dim in dims)
 
@@ -417,7 +453,11 @@ def _beside(path: Path, what: str) -> Path:
 
 
 def recover(path: Path) -> None:
-    """Finishes a `grow` that was interrupted; see there. No other process may work on the store."""
+    """Finishes or discards a `grow` that was interrupted.
+
+    Args:
+        path: the store's folder; no other process may work on it.
+    """
     grown, before = _beside(path, "grown"), _beside(path, "before")
     if not path.exists() and grown.exists():
         os.rename(grown, path)
@@ -446,7 +486,11 @@ def _is_own(name: Path, arrays: list[str]) -> bool:
 
 
 def clean(path: Path) -> None:
-    """Removes partial files of interrupted writes; no other process may work on the store."""
+    """Removes partial files of interrupted writes; leaves all files that d2djax did not write.
+
+    Args:
+        path: the store's folder; no other process may work on it.
+    """
     for one in path.parent.iterdir():
         is_own = re.fullmatch(rf"{re.escape(path.name)}(\.d2djax-grown)?\.[a-z0-9_]{{8}}\.partial", one.name)
         # With any other entry, the folder is not ours or holds the last version of something.
