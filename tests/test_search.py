@@ -487,7 +487,7 @@ def test_the_command_refuses_such_an_objective(capsys, tmp_path):
     with pytest.raises(SystemExit) as caught:
         commands.main(f"search --axis rate=uniform:1:2 --objective energy --out {tmp_path / 'new'}".split())
     assert caught.value.code == 2 and not (tmp_path / "new").exists()
-    assert "objective energy must not contain what is searched" in capsys.readouterr().err.splitlines()[-1]
+    assert "objective energy must not contain a searched setting" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_the_command_reads_its_axes(monkeypatch, capsys, tmp_path):

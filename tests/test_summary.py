@@ -189,7 +189,7 @@ def test_one_place_along_a_dimension_may_be_selected():
         expected = found.isel(round=[1], state=[0], device=[2])
         np.testing.assert_array_equal(one[name], summary.summary(expected)[name])
     assert (summary.summary(found.sel({"class": "b"}))["classes"] == 1).all()
-    with pytest.raises(ValueError, match="results must say their round: select it without drop=True"):
+    with pytest.raises(ValueError, match="results must keep their round: select it without drop=True"):
         summary.summary(found.isel(round=1, drop=True))
 
 
@@ -199,7 +199,7 @@ def test_what_is_no_longer_known_of_results_is_said_in_a_line():
     del about["config"]["num_steps"]
     swept = swept.assign_attrs(manifest=json.dumps(about))
     tables.cost_table(swept.isel(num_steps=1))
-    with pytest.raises(ValueError, match="results must say their num_steps: select points without drop=True"):
+    with pytest.raises(ValueError, match="results must keep their num_steps: select points without drop=True"):
         tables.cost_table(swept.isel(num_steps=1, drop=True))
     with pytest.raises(ValueError, match=r"results must have their manifest: .* keep_attrs=True"):
         tables.cost_table(swept.drop_attrs(deep=False).drop_vars("num_steps"))

@@ -1,1 +1,1 @@
-"""What results say: statistics, claims, tables, pictures, and the studies behind the paper's figures."""
+"""Analysis of results: statistics, claims, tables, figures, and the studies behind the paper's figures."""

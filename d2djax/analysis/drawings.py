@@ -1,6 +1,6 @@
 """Draws the figures of studies: 2d to 2h of the paper, and further figures.
 
-Every function takes `ax`, the user's axes (several for several panels); none: it makes a new figure. It returns
+Every function takes `ax`, the user's axes (several for several panels); None: it makes a new figure. It returns
 the figure.
 """
 

@@ -169,8 +169,8 @@ def draw(
         names: keys of `FIGURES`, or `all`.
         size: toy, small or paper.
         out: figures go to `<out>/<size>`, and the results of each study to a subfolder.
-        seeds: number of runs of each point; none: the number of the size.
-        folders: folder of each data set by name; none: the standard folders.
+        seeds: number of runs of each point; None: the number of the size.
+        folders: folder of each data set by name; None: the standard folders.
         progress: whether to show progress on standard error.
 
     Yields:

@@ -60,7 +60,7 @@ def panels(
     """Returns a figure and its panels, which need no display.
 
     Args:
-        ax: the user's axes, one for each panel; none: makes a new figure.
+        ax: the user's axes, one for each panel; None: makes a new figure.
         rows: number of rows of panels.
         columns: number of columns of panels.
         width: width of a new figure, inches.
@@ -101,7 +101,14 @@ def legend(figure: Figure, axes: Axes, is_ours: bool, columns: int = 2, **option
 
 
 def looks_of(policies: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Returns a distinct colour and line style for each policy; beyond about 50 policies, the others are grey."""
+    """Returns a distinct colour and line style for each policy; beyond about 50 policies, the others are grey.
+
+    Args:
+        policies: names of policies, built in or not.
+
+    Returns:
+        `color` and `linestyle` of Matplotlib for each policy.
+    """
     free = (one for one in product(DASHES, PALETTE) if (one[1], one[0]) not in LOOKS.values())
     found = {}
     for policy in policies:
@@ -119,7 +126,11 @@ def policies_of(values: xarray.DataArray | xarray.Dataset) -> list[str]:
 
 
 def learning(results: xarray.Dataset) -> list[str]:
-    """Returns the names of the policies that learn: those with a curve of the reward during discovery."""
+    """Returns the names of the policies that learn.
+
+    Args:
+        results: results of `run` or `sweep`; a policy learns if it has a curve of the reward during discovery.
+    """
     if "discovery_reward" not in results:
         return []
     curves = results["discovery_reward"]

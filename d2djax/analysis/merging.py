@@ -280,5 +280,5 @@ def _manifest(
 
 
 def _plain(values: np.ndarray) -> list[Any]:
-    """Converts values to JSON; NaN in a coordinate stands for a setting that is none."""
+    """Converts values to JSON; NaN in a coordinate stands for a setting that is None."""
     return [None if value != value else value for value in values.tolist()]

@@ -90,7 +90,11 @@ def _trials(place: Path) -> xarray.Dataset:
 
 
 def status_line(found: Found) -> str:
-    """Describes results and their progress in one line."""
+    """Describes results and their progress in one line.
+
+    Args:
+        found: result of `open_results`.
+    """
     results, about = found.results, json.loads(found.results.attrs.get("manifest", "{}"))
     data = about.get("data", {}).get("name", "unknown data")
     seeds = f"{plural(results.sizes.get('run', 1), 'seed')} ({_seeds(results['run'].values)})"
@@ -132,7 +136,7 @@ def best_points(results: xarray.Dataset, policy: str) -> tuple[Table | None, lis
         policy: name of the policy.
 
     Returns:
-        The table, none for a single point; and notes, such as one for each measure that cannot be compared.
+        The table, None for a single point; and notes, such as one for each measure that cannot be compared.
     """
     axes = axes_of(results["status"])
     if not axes:

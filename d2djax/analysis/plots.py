@@ -78,7 +78,7 @@ def accuracy_curves(results: xarray.Dataset, *, ax: Axes | None = None) -> Figur
 
     Args:
         results: results of `run`, or of a `sweep` with few points, each of which has a different line style.
-        ax: the user's axes, which keep their style; none: makes a new figure.
+        ax: the user's axes, which keep their style; None: makes a new figure.
 
     Returns:
         The figure: mean and band over the seeds whose training did not diverge.
@@ -110,7 +110,7 @@ def over_setting(results: xarray.Dataset, variable: str, axis: str, *, ax: Axes 
         results: results of a `sweep` over `axis`; select one value of every other axis.
         variable: name of a variable; round 0, which precedes training, does not count.
         axis: name of a dimension, or of a setting along the points.
-        ax: the user's axes, which keep their style; none: makes a new figure.
+        ax: the user's axes, which keep their style; None: makes a new figure.
 
     Returns:
         The figure.
@@ -153,7 +153,7 @@ def reward_curve(results: xarray.Dataset, *, ax: Axes | None = None) -> Figure:
 
     Args:
         results: results of `run`, or one point of a `sweep`, with a policy that learns.
-        ax: the user's axes, which keep their style; none: makes a new figure.
+        ax: the user's axes, which keep their style; None: makes a new figure.
 
     Returns:
         The figure.
@@ -197,7 +197,7 @@ def _one_point(results: xarray.Dataset) -> xarray.Dataset:
 
 
 def field_of(results: xarray.Dataset) -> float | None:
-    """Returns the side of the square field, m, from the settings of the results; none if it is unknown.
+    """Returns the side of the square field, m, from the settings of the results; None if it is unknown.
 
     Args:
         results: results of `run` or `sweep`, or a selection of them.
@@ -243,10 +243,10 @@ def graph(
 
     Args:
         results: results of `run`, or one point of a `sweep`.
-        policy: policy whose graph is drawn; none: the first policy that learns, or else the first policy.
+        policy: policy whose graph is drawn; None: the first policy that learns, or else the first policy.
         run: index of the run.
-        state: channel state; none: the state of the exchange.
-        ax: the user's axes, which keep their style; none: makes a new figure.
+        state: channel state; None: the state of the exchange.
+        ax: the user's axes, which keep their style; None: makes a new figure.
 
     Returns:
         The figure. Links inside a cluster are solid grey, links between clusters dashed orange, and a thin line is
@@ -304,7 +304,7 @@ def map_of(results: xarray.Dataset, policy: str | None = None, run: int = 0) -> 
 
     Args:
         results: results of `run`, or one point of a `sweep`.
-        policy: policy whose links are listed; none: the first policy that learns, or else the first policy.
+        policy: policy whose links are listed; None: the first policy that learns, or else the first policy.
         run: index of the run.
 
     Returns:

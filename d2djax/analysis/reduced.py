@@ -24,7 +24,14 @@ PLURALS = {"round": "rounds", "episode": "episodes", "state": "states", "class":
 
 
 def plain(values: Any) -> Any:
-    """Converts arrays to nested lists for JSON, with five digits and null for NaN and infinities."""
+    """Converts values for JSON.
+
+    Args:
+        values: an array, a sequence, or a single value.
+
+    Returns:
+        Nested lists of numbers with five significant digits, and None for NaN and infinities.
+    """
     if isinstance(values, np.ndarray):
         return plain(values.tolist())
     if isinstance(values, (list, tuple)):

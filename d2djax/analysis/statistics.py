@@ -224,7 +224,7 @@ def along(values: Curves, dim: str) -> Curves:
     if dim in values.dims:
         return values
     if dim not in values.coords:
-        raise ValueError(f"results must say their {dim}: select it without drop=True, and take means afterwards")
+        raise ValueError(f"results must keep their {dim}: select it without drop=True, and take means afterwards")
     return values.expand_dims(dim)
 
 
@@ -309,7 +309,7 @@ def setting(results: xarray.Dataset, name: str) -> xarray.DataArray:
     values = [found["config"][name]] if name in found.get("config", {}) else found.get("axes", {}).get(name, [])
     if len({*values}) != 1:
         raise ValueError(
-            f"results must say their {name}: select points without drop=True, and take means over them afterwards"
+            f"results must keep their {name}: select points without drop=True, and take means over them afterwards"
         )
     return xarray.DataArray(values[0])
 

@@ -115,7 +115,7 @@ def check_data(study: Study, size: Size, data_dir: str | None = None) -> None:
     Args:
         study: the study.
         size: toy, small or paper.
-        data_dir: folder of the data set; none: the standard folders.
+        data_dir: folder of the data set; None: the standard folders.
 
     Raises:
         DataError: the data set cannot be found or read.
@@ -142,8 +142,8 @@ def compute(
         study: the study.
         size: toy, small or paper.
         out: folder; the results go to `<out>/<size>/<study.name>/results.zarr`.
-        seeds: number of runs of each point; none: 2, 8 or 100 by size.
-        data_dir: folder of the data set; none: the standard folders.
+        seeds: number of runs of each point; None: 2, 8 or 100 by size.
+        data_dir: folder of the data set; None: the standard folders.
         progress: whether to show progress on standard error.
 
     Returns:

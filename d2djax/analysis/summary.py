@@ -46,7 +46,11 @@ MEASURES: dict[str, tuple[str, Callable[[xarray.Dataset], xarray.DataArray]]] = 
 
 
 def whole(results: xarray.Dataset) -> xarray.Dataset:
-    """Restores the dimensions `run` and `policy` if a single run or policy was selected."""
+    """Restores the dimensions `run` and `policy` if a single run or policy was selected.
+
+    Args:
+        results: results of `run` or `sweep`, or a selection of them.
+    """
     return results.expand_dims([dim for dim in ("run", "policy") if dim not in results.dims])
 
 

@@ -50,6 +50,9 @@ def file_text(command: Run | Sweep | Search) -> str:
 def seeds_of(command: Run | Sweep) -> Sequence[int]:
     """Returns the seeds of the runs of a command.
 
+    Args:
+        command: its `seeds` and `first_seed` are read.
+
     Raises:
         ValueError: there are no seeds, or `first_seed` is given together with a list of seeds.
     """
@@ -64,7 +67,10 @@ def seeds_of(command: Run | Sweep) -> Sequence[int]:
 
 
 def data_of(command: Run | Sweep | Search) -> Dataset | None:
-    """Reads the data file that a command names; none if it names no file.
+    """Reads the data file that a command names; None if it names no file.
+
+    Args:
+        command: its `data` and `config.dataset` are read.
 
     Raises:
         ValueError: the file cannot be read, or the command names a data set as well.
@@ -82,8 +88,11 @@ def data_of(command: Run | Sweep | Search) -> Dataset | None:
 def recipe_of(command: Run | Sweep | Search) -> Recipe | None:
     """Loads the recipe and the network that a command names, and executes the recipe's file.
 
+    Args:
+        command: its `recipe`, `number` and `network` are read.
+
     Returns:
-        The recipe, which includes the network; none if the command names neither.
+        The recipe, which includes the network; None if the command names neither.
 
     Raises:
         ValueError: a file cannot be read, or the recipe already has a network.
@@ -264,10 +273,13 @@ def axes(
 
 
 def shard(text: str) -> tuple[int, int] | None:
-    """Reads `3/16`; an empty text selects the shard that Slurm's array or task variables give, if any.
+    """Reads a shard.
+
+    Args:
+        text: such as `3/16`; empty: the shard that Slurm's array or task variables give, if any.
 
     Returns:
-        The number of the shard, from 1, and the number of shards; none where the process computes everything.
+        The number of the shard, from 1, and the number of shards; None where the process computes everything.
 
     Raises:
         ValueError: the number is not from 1 to the count, or Slurm's array has gaps.
@@ -298,7 +310,7 @@ def _is_started_by_srun() -> bool:
 
 
 def slurm_note() -> str | None:
-    """Returns one line if Slurm allocated several tasks but srun did not start this process; otherwise none."""
+    """Returns one line if Slurm allocated several tasks but srun did not start this process; otherwise None."""
     count = _from_slurm("NTASKS")
     if count < 2 or _is_started_by_srun() or _from_slurm("ARRAY_TASK_COUNT") > 1:
         return None

@@ -121,7 +121,7 @@ def _save_run(dataset: Any, config: str, out: Path, old: Sequence[str]) -> tuple
         old: names of figures of an earlier run, which are removed.
 
     Returns:
-        The folder used, or none; the names of the figures; the reason why `out` could not be used, or empty.
+        The folder used, or None; the names of the figures; the reason why `out` could not be used, or empty.
     """
     from d2djax.analysis.plots import save_figures
     from d2djax.running.results import save
@@ -277,7 +277,7 @@ def results_command(command: Results) -> None:
         show(f"merged results: {out / files.STORE}")
 
 
-# Tables show at most this many points of a sweep.
+# If a sweep has more points, the tables of `results` show means over them.
 MOST_ROWS = 100
 
 
@@ -361,7 +361,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs one command line; `terminal.ends` gives the exit codes.
 
     Args:
-        arguments: the words after `d2djax`; none: those of the process.
+        arguments: the words after `d2djax`; None: those of the process.
 
     Raises:
         SystemExit: the command failed, was rejected or was interrupted.

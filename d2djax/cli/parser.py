@@ -244,7 +244,7 @@ def checked(name: str, hint: Any, value: Any) -> Any:
 
 
 def _as(kind: Any, value: Any) -> tuple[Any, str]:
-    """Returns the converted value, or none if it does not fit, and the name of the type for a message."""
+    """Returns the converted value, or None if it does not fit, and the name of the type for a message."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if kind is bool:
         return (value if isinstance(value, bool) else None), "true or false"
@@ -263,7 +263,15 @@ def _as(kind: Any, value: Any) -> tuple[Any, str]:
 
 
 def from_text(hint: Any, text: str) -> Any:
-    """Converts a word to a number or a list of numbers if the type allows it; otherwise returns the word."""
+    """Converts a word of the command line.
+
+    Args:
+        hint: type of the field.
+        text: the word.
+
+    Returns:
+        A number or a list of numbers if the type allows it; otherwise the word, which `checked` judges.
+    """
     parts = _parts(hint)
     if any(get_origin(part) is tuple for part in parts) and "," in text:
         return [from_text(int, one) for one in text.split(",")]

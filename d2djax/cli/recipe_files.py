@@ -83,6 +83,6 @@ def load_recipe(text: str) -> Recipe:
         raise ValueError(f"--recipe {text}: expected a d2djax.Recipe called {name}; {has}")
     network = found.network
     if getattr(network, "file", None):
-        # Messages name the file of the recipe, which also defines the network.
+        # Only the file of the recipe is recorded, because it also defines the network.
         network = replace(network, file=None)
     return replace(found, network=network, file=f"{file}:{name}")

@@ -40,7 +40,7 @@ def importance(
         direction: "maximize" or "minimize".
 
     Returns:
-        The importance by setting; none with too few trials or settings, or without Optuna.
+        The importance by setting; None with too few trials or settings, or without Optuna.
     """
     there = np.isfinite(values)
     settings = {name: one[there] for name, one in settings.items() if len(np.unique(one[there])) > 1}
@@ -113,7 +113,14 @@ def plain_shares(shares: dict[str, float]) -> list[list[Any]]:
 
 
 def cells_of(table: Any) -> dict[str, Any]:
-    """Converts a table of `tables` to JSON: `title`, `head` and `rows` of text."""
+    """Converts a table to JSON.
+
+    Args:
+        table: a Rich table of `analysis.tables`.
+
+    Returns:
+        `title`, `head` (headings) and `rows` of text.
+    """
     rows = list(zip(*(column.cells for column in table.columns), strict=True))
     return {
         "title": str(table.title),

@@ -1,1 +1,1 @@
-"""From a config to results: many runs on all devices, what they are of, sweeps over settings."""
+"""From a config to results: many runs on all devices, the identity of results, sweeps over settings."""

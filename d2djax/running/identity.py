@@ -137,9 +137,12 @@ def name_of(value: Any) -> str:
 def describe(value: Any) -> dict[str, Any] | None:
     """Describes a part of a recipe.
 
+    Args:
+        value: a function, a class, an object, or None.
+
     Returns:
-        `name` (module and name), `numbers` (plain values by name) and `hash` (fingerprint of all its code); none
-        for none.
+        `name` (module and name), `numbers` (plain values by name) and `hash` (fingerprint of all its code); None
+        for None.
     """
     if value is None:
         return None

@@ -151,7 +151,7 @@ def use_compilation_cache() -> Path | None:
     `$XDG_CACHE_HOME` or `~/.cache`. `D2DJAX_CACHE=0` disables the cache; macOS has none.
 
     Returns:
-        The folder, or none if the cache is off.
+        The folder, or None if the cache is off.
     """
     base = files.cache_folder()
     if base is None or sys.platform == "darwin":
@@ -180,7 +180,7 @@ def device_names() -> list[str]:
 
 
 def silent_fallback() -> str | None:
-    """Returns one line if the machine has a GPU or TPU that JAX does not use; otherwise none."""
+    """Returns one line if the machine has a GPU or TPU that JAX does not use; otherwise None."""
     if jax.default_backend() != "cpu":
         return None
     if Path("/proc/driver/nvidia/version").exists() or Path("/dev/nvidia0").exists():
@@ -203,7 +203,7 @@ def versions() -> dict[str, str]:
 
 
 def git_commit() -> str | None:
-    """Returns the commit of the package's checkout, with "+" if files changed; none outside a checkout."""
+    """Returns the commit of the package's checkout, with "+" if files changed; None outside a checkout."""
     folder = Path(__file__).resolve().parents[2]
     if not (folder / ".git").exists():
         return None

@@ -44,7 +44,7 @@ def compile_to_fit(program: Program, size: int, width: int | None = None) -> Com
     Args:
         program: the program to compile.
         size: number of items; only accelerators use it.
-        width: concurrent runs on each device; none: as above.
+        width: concurrent runs on each device; None: as above.
 
     Returns:
         The compiled program.
@@ -150,7 +150,7 @@ def map_runs(
         items: pytree of arrays [R, ...], one row per run.
         static: hashable value, part of the program.
         program: result of `program_of` for these four arguments, if known; computing it inspects all code.
-        width: concurrent runs on each device; none: see `compile_to_fit`.
+        width: concurrent runs on each device; None: see `compile_to_fit`.
         advance: called on the host after each call of the program, with the number of runs just finished.
         announce: called with the compiled program before the first runs, and again if a smaller one replaces it.
 

@@ -25,7 +25,7 @@ def abstract(tree: Tree, rows: int | None = None) -> tuple[Any, tuple]:
 
     Args:
         tree: pytree of arrays.
-        rows: replaces the length of the first axis of every leaf; none: the shapes stay.
+        rows: replaces the length of the first axis of every leaf; None: the shapes stay.
     """
     leaves, structure = jax.tree.flatten(tree)
     start = (lambda shape: shape) if rows is None else (lambda shape: (rows, *shape[1:]))

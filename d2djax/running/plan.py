@@ -72,7 +72,7 @@ class SweepPlan:
             points: [U] int, point of each run.
             runs: [U] int, index of each run's seed.
             stages: returns the stages of a chunk for a setup and its number of runs.
-            width: concurrent runs on each device; none: chosen to fit.
+            width: concurrent runs on each device; None: chosen to fit.
             announce: called with the name of a stage and its compiled program, before its first runs.
 
         Returns:
@@ -166,7 +166,14 @@ def plan_sweep(
 
 
 def manifest_of(plan: SweepPlan) -> dict[str, Any]:
-    """Returns the identity of a sweep's results, see `identify`, with one digest for each data set."""
+    """Returns the manifest of a sweep: the identity of its results, with one digest for each data set.
+
+    Args:
+        plan: the sweep.
+
+    Returns:
+        See `identity.identify`; `data.digest` has one entry for each data set that is read.
+    """
     found = identify(
         plan.axes.configs,
         plan.seeds,
@@ -235,6 +242,10 @@ def _most_runs(plan: SweepPlan, shards: int) -> int:
 
 
 def column(values: Sequence[Any]) -> np.ndarray:
-    """Values of a setting as a coordinate keeps them: texts of any length, and NaN for none."""
+    """Converts values of a setting to a coordinate: strings of variable length, and NaN for None.
+
+    Args:
+        values: numbers, strings or None.
+    """
     is_text = any(isinstance(value, str) for value in values)
     return np.array([np.nan if value is None else value for value in values], object if is_text else None)

@@ -107,7 +107,14 @@ def _jitted(function: Callable, static: Any, code: str) -> Callable[[Tree, Tree]
 
 @lru_cache(maxsize=64)
 def result_shapes(program: Program) -> Tree:
-    """Returns the result of one run as a pytree of `jax.ShapeDtypeStruct`, without computing or compiling."""
+    """Returns the shapes of the result of one run, without computing or compiling.
+
+    Args:
+        program: the program.
+
+    Returns:
+        Pytree of `jax.ShapeDtypeStruct`.
+    """
     row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), _concrete(program.item, None))
     # The sharding is that of the program, so that both share one trace of the function.
     specs = {"in_specs": (REPLICATED, REPLICATED), "out_specs": REPLICATED, "check_vma": False}
@@ -196,7 +203,7 @@ def start(program: Program, width: int | None) -> None:
 
     Args:
         program: the program.
-        width: concurrent runs on each device; none: 1.
+        width: concurrent runs on each device; None: 1.
     """
     if jax.default_backend() == "cpu":
         _started(program, 1 if width is None else width)

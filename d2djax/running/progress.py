@@ -87,7 +87,7 @@ def announcer(console: Console | None) -> Callable[[str, object], None]:
     """Returns a function that prints the name and the program of a stage, each distinct line once.
 
     Args:
-        console: where to print; none: nothing is printed.
+        console: where to print; None: nothing is printed.
     """
     said: set[str] = set()
 
@@ -105,7 +105,7 @@ def stage(console: Console | None, name: str, total: int) -> Iterator[Advance]:
     """Shows one stage of the work on standard error, in a notebook, or in a log.
 
     Args:
-        console: where to print; none: nothing is printed.
+        console: where to print; None: nothing is printed.
         name: name of the stage.
         total: number of units of work.
 
@@ -174,7 +174,12 @@ class Tally:
         return lambda name: lambda total: shown(name, total)
 
     def finish(self, runs: int, diverged: int) -> None:
-        """Adds the runs of a finished chunk, of which some diverged."""
+        """Counts a finished chunk.
+
+        Args:
+            runs: number of its runs.
+            diverged: number of its runs that diverged.
+        """
         self.done, self.diverged, self._part = self.done + runs, self.diverged + diverged, 0.0
         self._show()
 
@@ -201,7 +206,7 @@ def live(console: Console | None) -> Iterator[Callable[[Tally, float], None]]:
     """Yields the `show` function of a `Tally`: a bar with its line, or a line every few seconds in a file.
 
     Args:
-        console: where to print; none: nothing is printed.
+        console: where to print; None: nothing is printed.
     """
     shown = -math.inf
 

@@ -27,14 +27,14 @@ MORE_IS_HERE = "# The folder also holds results of an earlier command, which thi
 
 
 def _settings(config: Config, without: Sequence[str]) -> dict[str, Any]:
-    """Returns the settings as plain data, without those that the data set chooses and those that are none."""
+    """Returns the settings as plain data, without those that the data set chooses and those that are None."""
     found = {item.name: getattr(config, item.name) for item in dataclasses.fields(config)}
     left = {name for name, value in LEFT_TO_DATA.items() if found[name] == value} | set(without)
     return {name: value for name, value in found.items() if value is not None and name not in left}
 
 
 def _plain(value: Any) -> Any:
-    """Converts a value for TOML, which has no none."""
+    """Converts a value for TOML, which has no None."""
     if isinstance(value, Mapping):
         return {name: _plain(one) for name, one in value.items()}
     if isinstance(value, (list, tuple)):
@@ -82,7 +82,7 @@ def text_of(
 
 
 def _in_files(options: dict[str, Any], recipe: Any) -> tuple[dict[str, Any], Any]:
-    """Turns the parts of a recipe that came from files into options; also returns the rest, or none."""
+    """Turns the parts of a recipe that came from files into options; also returns the rest, or None."""
     network = getattr(recipe.network, "file", None)
     if network:
         options, recipe = options | {"network": network}, dataclasses.replace(recipe, network=None)

@@ -95,9 +95,9 @@ def variables(
         config: the validated config.
         candidates: the policies, in order.
         graphs: `simulation.Graphs` with a leading run axis.
-        learning: `federated.Learning`, fields [R, M, rounds]; none for runs without training.
-        num_parameters: number of model parameters; none: no model is known, and uploads are left out.
-        reward: name of the user's reward, which the attributes of its values record; none: the paper's.
+        learning: `federated.Learning`, fields [R, M, rounds]; None for runs without training.
+        num_parameters: number of model parameters; None: no model is known, and uploads are left out.
+        reward: name of the user's reward, which the attributes of its values record; None: the paper's.
 
     Returns:
         Dimensions (`run` first), values, and attributes of each variable, by name.
@@ -340,7 +340,7 @@ def label(
 
 
 def own_reward(results: xarray.Dataset) -> str | None:
-    """Returns the name of the user's reward with which the policies learned; none for the paper's reward.
+    """Returns the name of the user's reward with which the policies learned; None for the paper's reward.
 
     Args:
         results: results of `run` or `sweep`, or a selection of them.

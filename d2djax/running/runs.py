@@ -67,8 +67,8 @@ class Setup:
     Attributes:
         config: the validated config; numbers that differ between runs are ignored.
         dataset: the data set; only its description for runs without training.
-        points: all points; none for runs without training.
-        recipe: all code that the runs use; its model may be none for runs without training.
+        points: all points; None for runs without training.
+        recipe: all code that the runs use; its model may be None for runs without training.
     """
 
     config: Config
@@ -88,12 +88,12 @@ class Setup:
 
     @property
     def own_reward(self) -> str | None:
-        """Name of the user's reward; none for the paper's."""
+        """Name of the user's reward; None for the paper's."""
         return name_of(self.recipe.reward) if self.recipe.has_reward else None
 
     @property
     def supply(self) -> np.ndarray | None:
-        """Training points of each class, [L] int; none for runs without training."""
+        """Training points of each class, [L] int; None for runs without training."""
         if self.points is None:
             return None
         return np.array(self.points.sizes) - held_out_sizes(np.array(self.points.sizes), self.config)
@@ -115,7 +115,7 @@ class Setup:
 
     @cached_property
     def asked(self) -> np.ndarray | None:
-        """Largest total of each class over all devices, [L] int, if a network gives counts; otherwise none."""
+        """Largest total of each class over all devices, [L] int, if a network gives counts; otherwise None."""
         return asked_of(self.recipe.network)
 
     @cached_property
@@ -128,7 +128,7 @@ class Setup:
 
     @cached_property
     def counts(self) -> np.ndarray | None:
-        """Points of each class on each device, [N, L] int32, if points have owners; otherwise none."""
+        """Points of each class on each device, [N, L] int32, if points have owners; otherwise None."""
         return None if self.dataset.owner is None else owners_counts(self.dataset, self.config)
 
 
@@ -161,8 +161,8 @@ def fill_in(
     no presets, unless they come from `load`. The user's optimiser has no preset step size, since presets suit SGD.
 
     Args:
-        config: not validated; none: the defaults.
-        data: the user's data set; none: the one that the config names.
+        config: not validated; None: the defaults.
+        data: the user's data set; None: the one that the config names.
         recipe: the user's code.
         trains: whether the runs train.
         needs_model: whether the size of the model matters without training.
@@ -344,7 +344,7 @@ def learning_of(points: Points, item: dict[str, Any], static: tuple[Recipe, int 
     Args:
         points: all points.
         item: `seed`, `config`, and `move`, the points that the policy moves.
-        static: model and optimisers, and the number of places for points.
+        static: model and optimisers, and the length of the list of points, see `networks.places_of`.
 
     Returns:
         The learning curves.
@@ -353,7 +353,7 @@ def learning_of(points: Points, item: dict[str, Any], static: tuple[Recipe, int 
 
 
 def _given(setup: Setup, seeds: np.ndarray) -> Network | None:
-    """Returns the user's complete networks of some runs, fields [U, ...]; none if networks are computed."""
+    """Returns the user's complete networks of some runs, fields [U, ...]; None if networks are computed."""
     own = setup.recipe.network
     return networks.of_seeds(own, seeds) if isinstance(own, Network) else None
 
@@ -379,7 +379,14 @@ def _network_shapes(setup: Setup, runs: dict[str, Any], shapes: Callable[..., Ne
 
 
 def stack(trees: Sequence[Any]) -> Any:
-    """Stacks pytrees of equal structure along a new leading axis."""
+    """Stacks pytrees along a new leading axis.
+
+    Args:
+        trees: U pytrees of arrays with equal structure and shapes, at least one.
+
+    Returns:
+        Pytree of NumPy arrays [U, ...].
+    """
     return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
 
 
@@ -472,11 +479,11 @@ def compute(
         seeds: [U] int32.
         stages: returns the progress display of a stage by its name.
         trains: whether to train; otherwise the runs stop after discovery.
-        width: concurrent runs on each device; none: chosen to fit.
+        width: concurrent runs on each device; None: chosen to fit.
         announce: called with the name of a stage and its compiled program, before its first runs.
 
     Returns:
-        Graphs, fields [U, ...], and learning curves, fields [U, M, ...], none without training.
+        Graphs, fields [U, ...], and learning curves, fields [U, M, ...], None without training.
 
     Raises:
         ValueError: a policy of the user fails, or its links are not a graph.
@@ -559,7 +566,7 @@ def check_options(width: int | None, **flags: bool) -> int | None:
     """Checks the arguments that control execution.
 
     Args:
-        width: concurrent runs on each device; none: chosen to fit.
+        width: concurrent runs on each device; None: chosen to fit.
         flags: boolean arguments by name.
 
     Returns:
@@ -591,15 +598,15 @@ def run(
     link or a point that depends on them.
 
     Args:
-        config: the settings; none: the defaults (synthetic RadioML).
+        config: the settings; None: the defaults (synthetic RadioML).
         seeds: number of runs (seeds 0, 1, ...) or the seeds themselves.
-        data: your data set; none: the one that the config names. Your own data need the settings points_per_device,
+        data: your data set; None: the one that the config names. Your own data need the settings points_per_device,
             model and learning_rate; data from `d2djax.load` have presets for them.
-        recipe: your code: policies, reward, network, model, and optimisers, which need step sizes; none: those of
+        recipe: your code: policies, reward, network, model, and optimisers, which need step sizes; None: those of
             the paper, the model that the config names, and SGD.
         training: whether to train; otherwise the runs stop after discovery and load no points.
         progress: whether to show progress on standard error.
-        width: concurrent runs on each device, which may change the last bits; none: 1 on a CPU, and as many as fit
+        width: concurrent runs on each device, which may change the last bits; None: 1 on a CPU, and as many as fit
             in memory on an accelerator.
 
     Returns:

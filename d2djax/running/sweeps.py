@@ -61,20 +61,20 @@ def sweep(
     results are bitwise those of an uninterrupted sweep (on an accelerator, for equal `width`; see `d2djax.run`).
 
     Args:
-        config: the settings that all points share; none: the defaults.
+        config: the settings that all points share; None: the defaults.
         axes: `{"gamma": [0, 0.5, 1], ...}` is a grid; a list of points, such as `random_points(...)`, is used as it
             is. Static settings are allowed; each combination of their values compiles its own program.
         seeds: number of runs of each point (seeds 0, 1, ...) or the seeds themselves.
         out: folder of the results.
-        data: your data set; none: the one that the config names.
-        recipe: your code: model, optimisers, policies, reward, network; none: the model that the config names,
+        data: your data set; None: the one that the config names.
+        recipe: your code: model, optimisers, policies, reward, network; None: the model that the config names,
             and SGD.
         training: whether to train; otherwise the runs stop after discovery.
         shard: `(i, n)`: this process computes the i-th (from 1) of n parts of the chunks. The processes need to
             share only the folder.
         progress: whether to show progress on standard error.
-        width: concurrent runs on each device, which may change the last bits; none: chosen as in `d2djax.run`.
-        file_text: content of `<out>/config.toml`, with which `d2djax sweep` repeats this call; none: written from
+        width: concurrent runs on each device, which may change the last bits; None: chosen as in `d2djax.run`.
+        file_text: content of `<out>/config.toml`, with which `d2djax sweep` repeats this call; None: written from
             the arguments.
 
     Returns:
@@ -138,7 +138,7 @@ def _agree(decide: Callable[[], np.ndarray], size: int) -> np.ndarray:
     if error is not None:
         raise error
     if (decided < 0).any():
-        raise ValueError("the first process stopped; its message says why")
+        raise ValueError("the first process stopped; its message gives the reason")
     return decided
 
 

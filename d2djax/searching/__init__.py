@@ -1,1 +1,1 @@
-"""Search over settings: what is sought, the journal of the trials, the search itself."""
+"""Search over settings: objectives, the journal of trials, and the search itself."""

@@ -218,7 +218,7 @@ def finished(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
 
 
 def verdict(values: Values) -> list[float] | None:
-    """Returns the mean of each objective over the seeds; none, for a failed trial, if a run diverged.
+    """Returns the mean of each objective over the seeds; None, for a failed trial, if a run diverged.
 
     A mean over the other runs would favour settings under which training succeeds only in easy networks.
 
@@ -284,7 +284,12 @@ _STEPS = ("batch", "grown")
 
 
 def with_more(study: optuna.Study, seeds: Sequence[int]) -> list[optuna.trial.FrozenTrial]:
-    """Returns the finished trials that lack some of the seeds."""
+    """Returns the finished trials that lack some seeds.
+
+    Args:
+        study: the study.
+        seeds: the seeds that each trial needs.
+    """
     return [trial for trial in finished(study) if not _has(study, trial, seeds)]
 
 

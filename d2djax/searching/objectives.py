@@ -113,21 +113,21 @@ def check_objectives(objectives: Sequence[str], searched: Collection[str] = ()) 
         inside = [setting for setting in searched if setting in OBJECTIVES[name].contains]
         if inside:
             raise ValueError(
-                f"objective {name} must not contain what is searched: its formula has {', '.join(inside)}, so the "
-                "same graph and model get another value; search over other settings, or for another objective"
+                f"objective {name} must not contain a searched setting: its formula has {', '.join(inside)}, which "
+                "changes the value of the same graph and model; search other settings, or use another objective"
             )
     return names
 
 
 def check_without_graph(names: Sequence[str], policy: str) -> None:
-    """Checks that objectives have numbers for a policy without a graph, which are those of its training.
+    """Checks that objectives are defined for a policy without a graph, which has only numbers of its training.
 
     Args:
-        names: the objectives.
-        policy: its name.
+        names: names of the objectives.
+        policy: name of the policy.
 
     Raises:
-        ValueError: one has none, so that every trial would fail.
+        ValueError: an objective needs a graph, so every trial would fail.
     """
     for name in names:
         if not OBJECTIVES[name].needs_training:

@@ -158,7 +158,7 @@ def search(
     `trials_of` returns the trials as labelled arrays.
 
     Args:
-        config: the settings that all trials share; none: the defaults.
+        config: the settings that all trials share; None: the defaults.
         ranges: `Uniform`, `LogUniform` or `Choice` of each searched setting.
         objectives: names from `OBJECTIVES`; several of them give a Pareto set.
         trials: total number of finished trials, earlier calls included. A trial with a diverged run fails, but
@@ -169,10 +169,10 @@ def search(
         policy: name of the policy to optimise; it must be in `config.policies` or in the recipe.
         batch: number of trials that run together.
         sampler_seed: seed of the proposals.
-        data: your data set; none: the one that the config names.
+        data: your data set; None: the one that the config names.
         recipe: your code: model, optimisers, policies, reward, network.
         progress: whether to show progress on standard error.
-        width: concurrent runs on each device, which may change the last bits; none: chosen as in `d2djax.run`.
+        width: concurrent runs on each device, which may change the last bits; None: chosen as in `d2djax.run`.
 
     Returns:
         The study. `d2djax search --config <out>/config.toml` repeats the search, and
@@ -305,7 +305,7 @@ def best_trial(study: optuna.Study) -> optuna.trial.FrozenTrial | None:
         study: a study of `search`.
 
     Returns:
-        The trial, the first of equally good ones; none if every trial failed.
+        The trial, the first of equally good ones; None if every trial failed.
     """
     trials = [trial for trial in study.get_trials(deepcopy=False) if trial.state.name == "COMPLETE"]
     sign = 1 if study.directions[0].name == "MINIMIZE" else -1
