@@ -473,7 +473,7 @@ def test_what_cannot_be_written_is_told_before_anything_is_computed(seek, tmp_pa
     ],
 )
 def test_an_objective_must_not_contain_what_is_searched(name, searched):
-    with pytest.raises(ValueError, match=f"objective {name} must not contain .* formula has {searched}, so"):
+    with pytest.raises(ValueError, match=f"objective {name} must not contain .* formula has {searched}, which"):
         check_objectives((name,), (searched, "learning_rate"))
 
 
