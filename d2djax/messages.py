@@ -121,7 +121,7 @@ def exchange(counts: Array, thresholds: Array, trust: Array, links: Array, outag
     check_links(links, num_devices)
     check_values("counts", counts, "0 or more", is_not_negative)
     check_values("thresholds", thresholds, "0 or more", is_not_negative)
-    check_values("trust", trust, "truth values", lambda values: (values == 0) | (values == 1))
+    check_values("trust", trust, "true or false", lambda values: (values == 0) | (values == 1))
     check_values("outage", outage, "in [0, 1]", is_share)
     trust = trust.astype(bool)
     return deliver(counts, offers(counts, thresholds, trust), links, outage[jnp.arange(num_devices), links])

@@ -92,7 +92,7 @@ def check_network_values(network: Network) -> None:
     check_values("network.outage", network.outage, "in [0, 1]", is_share)
     itself = np.eye(jnp.shape(network.outage)[-1], dtype=bool)
     check_values("network.outage", network.outage, "0 on the diagonal", lambda values: (values == 0) | ~itself)
-    check_values("network.trust", network.trust, "truth values", lambda values: (values == 0) | (values == 1))
+    check_values("network.trust", network.trust, "true or false", lambda values: (values == 0) | (values == 1))
     check_in_order("network.cluster", network.cluster, jnp.shape(network.cluster)[-1], "clusters")
 
 

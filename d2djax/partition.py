@@ -35,7 +35,7 @@ def deal_classes(key: Array, config: Config) -> Array:
     """Assigns `classes_per_device` distinct classes to each device, each class about equally often.
 
     A deck is a shuffle of all L classes; each deck serves `floor(L / k)` devices with disjoint hands, and the rest
-    of it is discarded. A class thus occurs at most once per deck, so the numbers of devices per class differ a bit.
+    of it is discarded. A class thus occurs at most once per deck, so classes go to similar numbers of devices.
 
     Args:
         key: key of the run.

@@ -209,7 +209,7 @@ def check_counts(counts: Array, total: int, is_full: bool = True) -> None:
     """
     whole = lambda values: (values >= 0) & (values == np.floor(values))  # noqa: E731
     check_values("counts", counts, "whole numbers, 0 or more", whole)
-    rule = f"the {total} points" if is_full else f"at most the {total} places"
+    rule = f"{total}, the number of points" if is_full else f"at most {total}, the length of the list"
     fits = lambda values: (values == total) if is_full else (values <= total)  # noqa: E731
     check_values("sum of counts", _sum(counts, None), rule, fits)
 

@@ -46,7 +46,7 @@ def counts_of(per_class):
     "changes, message",
     [
         # 1,200 of 2,200 points: the last device got the other thousand as well.
-        ({}, "sum of counts must be the 2200 points; got 1200"),
+        ({}, "sum of counts must be 2200, the number of points; got 1200"),
         ({"counts": counts_of(55)[:9]}, r"counts must be \[N, L\] = \[10, 10\]; got shape \[9, 10\]"),
         ({"counts": counts_of(55) - 1}, r"counts must be whole numbers, 0 or more; got -1 at \[0, 4\]"),
         ({"counts": counts_of(55) * 1.01}, r"counts must be whole numbers, 0 or more; got 55.55 at \[0, 0\]"),
@@ -68,7 +68,10 @@ def test_points_that_add_up_are_dealt():
     train = np.arange(LEFT, dtype=np.int32)
     dealt = assign(train, counts_of(55), SIZES, TEN)
     assert dealt.shape == (2200,) and len(np.unique(dealt)) == 2200
-    refused(lambda: assign(train, counts_of(55), SIZES, TEN, 2199), "sum of counts must be at most the 2199 places")
+    refused(
+        lambda: assign(train, counts_of(55), SIZES, TEN, 2199),
+        "sum of counts must be at most 2199, the length of the list",
+    )
 
 
 COUNTS = np.array([[4, 0], [1, 3], [2, 2]], np.int32)
@@ -83,7 +86,7 @@ MOVE = {
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"points": np.arange(13)}, "sum of counts must be the 13 points; got 12"),
+        ({"points": np.arange(13)}, "sum of counts must be 13, the number of points; got 12"),
         ({"links": np.array([0, 0, 3])}, r"links must be in 0..2 for 3 devices; got 3 at \[2\]"),
         ({"links": np.array([0.0, 0, 1])}, "links must be whole numbers"),
         ({"links": np.array([0, 0])}, r"links must be \[N\] = \[3\]"),
@@ -134,7 +137,7 @@ NAN, FAR = np.array([[np.nan], [0.0]]), np.array([0, 2])
         ),
         (
             lambda: messages.exchange(**NETWORK | {"trust": np.full((2, 2, 1), 2)}),
-            "trust must be truth values; got 2",
+            "trust must be true or false; got 2",
         ),
         (lambda: reward.diversity_score(np.ones((2, 1)), np.ones((3, 1)), 1), "thresholds must be of the shape of"),
         (lambda: reward.diversity_score(NAN, NAN, 1), "counts must be 0 or more; got nan"),

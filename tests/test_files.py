@@ -63,7 +63,7 @@ def places(folder):
     return {
         folder / "file": "found a file",
         folder / "file" / "out": "found a file at",
-        folder / "dangling": "found a link to nothing",
+        folder / "dangling": "found a broken link",
         Path("/dev/null"): "found a device",
         Path("/dev/null/out"): "found a device or a pipe at /dev/null",
         Path("/proc/out"): "No such file or directory",

@@ -426,7 +426,7 @@ def test_numbers_of_32_bits_stay_what_they_are():
 
 
 def test_no_policy_at_all_is_refused(two, options):
-    with pytest.raises(ValueError, match="policies must be at least one policy"):
+    with pytest.raises(ValueError, match="policies must name at least one policy"):
         d2djax.run(replace(two, policies=()), 1, **options)
 
 

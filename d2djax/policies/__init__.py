@@ -123,7 +123,7 @@ def candidates_of(config: Config, own: Mapping[str, Any]) -> dict[str, Candidate
         learns = is_learner(rule)
         found[name] = Candidate(without_numbers(rule) if learns else OwnGraph(name, rule), learns)
     if not found:
-        raise ValueError("policies must be at least one policy; got ()")
+        raise ValueError("policies must name at least one policy; got ()")
     return found
 
 

@@ -61,7 +61,7 @@ def check_folder(path: Place, name: str = "out") -> Path:
     place = expand(path, name)
     with _named(f"{name} {path}"):
         if place.is_symlink() and not place.exists():
-            raise ValueError(f"{name} {path}: expected a folder; found a link to nothing")
+            raise ValueError(f"{name} {path}: expected a folder; found a broken link")
         place = place.resolve()
         _check_writable(place, f"{name} {path}")
     return place
