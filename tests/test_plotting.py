@@ -486,3 +486,28 @@ def test_figures_of_a_diverged_run(found, tmp_path):
     wild["loss"][0] = np.nan
     wild["status"][0] = 1
     assert len(plots.save_figures(wild, tmp_path)) == 3
+
+
+def test_selections_have_pictures(found):
+    for dim, place in (("run", 0), ("policy", "rl"), ("round", 4), ("class", "a"), ("episode", 20)):
+        alone, listed = found.sel({dim: place}), found.sel({dim: [place]})
+        for picture in (plots.accuracy_curves, plots.reward_curve):
+            assert numbers_of(picture(alone)) == numbers_of(picture(listed)), dim
+        assert plots.map_of(alone) == plots.map_of(listed), dim
+    # As after a gap was filled, links are no whole numbers.
+    assert plots.map_of(found.where(found["run"] >= 0)) == plots.map_of(found)
+
+
+def test_a_graph_is_drawn_of_all_devices_in_a_state_that_is_there(found):
+    state = int(found["exchange_state"][0])
+    alone, other = found.isel(state=[state]), found.isel(state=[state - 1])
+    assert plots.map_of(alone) == plots.map_of(found) and plots.graph(alone)
+    for picture in (plots.map_of, plots.graph):
+        with pytest.raises(ValueError, match=f"state must be one of {int(other['state'][0])}, .*; got {state}"):
+            picture(other)
+        with pytest.raises(ValueError, match="results must have every device, in order"):
+            picture(found.isel(device=[1, 2, 0]))
+    with pytest.raises(ValueError, match="results must have accuracy, which these lack"):
+        cost_table(found.drop_vars("accuracy"))
+    with pytest.raises(ValueError, match="results must be those of run or sweep; they lack status"):
+        summary_table(found.drop_vars("status"))

@@ -482,3 +482,18 @@ def test_a_run_that_is_not_finished(opened):
     (*_, devices), arrows = plotted(browser, "graph")
     assert arrows == [] and set(devices["x"]) == {None}
     assert browser.get_log("browser") == []
+
+
+def test_selections_have_a_page():
+    swept = made({"gamma": [0.0, 1.0]}).assign_coords(state=range(STATES), device=range(DEVICES), episode=range(5))
+    for dim, place in (("run", 1), ("policy", "rl"), ("round", 20), ("class", "b"), ("episode", 2)):
+        assert page_data(swept.sel({dim: place})) == page_data(swept.sel({dim: [place]})), dim
+    for one in ({"state": [1]}, {"device": [1, 0, 2, 3, 4]}, {"device": 0}):
+        with pytest.raises(ValueError, match=f"results must have every {next(iter(one))}, in order"):
+            page_data(swept.isel(one))
+    with pytest.raises(ValueError, match="results must keep their run: select it without drop=True"):
+        page_data(swept.isel(run=0, drop=True))
+    with pytest.raises(ValueError, match="results must have at least one run; these have none"):
+        page_data(swept.isel(run=[]))
+    with pytest.raises(ValueError, match="results must have a round of training; these have round 0 alone"):
+        page_data(swept.assign_coords(round=[0, 1, 2, 3]).isel(round=[0]))

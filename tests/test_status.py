@@ -15,7 +15,18 @@ from d2djax.config import Config
 from d2djax.evaluation import evaluate
 from d2djax.points import Points
 from d2djax.policies import candidates_of
-from d2djax.running.results import BOUND, ENERGY, GRAPH, MISSING, TRAINING, counted, kind_of, not_finite, variables
+from d2djax.running.results import (
+    BOUND,
+    ENERGY,
+    GRAPH,
+    MISSING,
+    TRAINING,
+    counted,
+    dimensions_of,
+    kind_of,
+    not_finite,
+    variables,
+)
 
 POLICIES = ("none", "rl", "pooled")
 CONFIG = Config(policies=POLICIES, num_devices=4, num_classes=3, num_states=2)
@@ -160,6 +171,26 @@ def test_infinity_and_absent_devices_are_no_numbers():
     assert counted(found, "counts").isnull().all(("run", "policy", "class")).values.tolist() == [False] * 3 + [True]
     drift = counted(found, "drift").isel(round=slice(1, None))
     assert np.isnan(drift[0, 0, 0]) and int(drift.isnull().sum()) == 1
+
+
+def test_every_variable_tells_its_dimensions():
+    found = dataset(*numbers())
+    assert {name: dimensions_of(name) for name in found} == {
+        name: one.dims for name, one in found.data_vars.items()
+    }
+
+
+def test_what_xarray_fills_gaps_in_counts_alike():
+    found = dataset(*numbers()).assign(done=("run", np.ones(RUNS, np.int8)))
+    found["counts"].values[1, :, 3] = -1
+    found["status"].values[1, 2] = GRAPH
+    part = found.where(found["done"] > 0)
+    for name in ("counts", "points_moved", "accuracy"):
+        xarray.testing.assert_identical(counted(part, name), counted(found, name))
+    shorter = found.where(found["run"] < 2)
+    assert shorter["status"].isnull().any() and counted(shorter, "points_moved").isnull().sum("run")[2] == 2
+    with pytest.raises(ValueError, match="results must have speed, which these lack"):
+        counted(found, "speed")
 
 
 def test_a_policy_without_weights_has_no_graph():

@@ -19,6 +19,7 @@ from d2djax.analysis.statistics import (
     over_points,
     seeds_to_decide,
     setting,
+    whole,
 )
 from d2djax.running.results import counted
 
@@ -257,4 +258,5 @@ def claims_of(results: xarray.Dataset) -> list[Claim]:
         The claims; none if rl is not among the policies.
     """
     parts = (learning, stragglers, intervals, energy, reliability)
+    results = whole(results)
     return [claim for part in parts for claim in part(results)]

@@ -12,8 +12,8 @@ import numpy as np
 from rich.table import Table
 
 from d2djax.analysis.reduced import settings
-from d2djax.analysis.statistics import axes_of
-from d2djax.analysis.summary import costs, summary, whole
+from d2djax.analysis.statistics import axes_of, whole
+from d2djax.analysis.summary import costs, summary
 from d2djax.running.progress import plural
 from d2djax.running.results import not_finite, read
 from d2djax.searching.journal import check_trials

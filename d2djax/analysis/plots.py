@@ -31,7 +31,7 @@ from d2djax.analysis.looks import (
 )
 from d2djax.analysis.merging import axes_of
 from d2djax.analysis.readout import numbers_of, table
-from d2djax.analysis.statistics import bounds_of, setting
+from d2djax.analysis.statistics import bounds_of, check_all, setting, whole
 from d2djax.running.results import counted, own_reward
 from d2djax.storage import files
 
@@ -88,6 +88,7 @@ def accuracy_curves(results: xarray.Dataset, *, ax: Axes | None = None) -> Figur
     """
     if "accuracy" not in results:
         raise ValueError("results must be of runs with training; these runs stopped after discovery")
+    results = whole(results)
     figure, ((axes,),) = panels(ax)
     for number, (name, one) in enumerate(points_of(results)):
         values = counted(one, "accuracy")
@@ -185,7 +186,7 @@ def reward_curve(results: xarray.Dataset, *, ax: Axes | None = None) -> Figure:
 
 
 def _one_point(results: xarray.Dataset) -> xarray.Dataset:
-    """Removes the axes of a sweep from the results of one point.
+    """Removes the axes of a sweep from the results of one point, and makes them whole.
 
     Raises:
         ValueError: the results have several points.
@@ -193,7 +194,7 @@ def _one_point(results: xarray.Dataset) -> xarray.Dataset:
     for dim in axes_of(results):
         if results.sizes[dim] > 1:
             raise ValueError(f"results must have one value of {dim}; got {results.sizes[dim]}: choose it with .sel")
-    return results.squeeze(axes_of(results))
+    return whole(results).squeeze(axes_of(results))
 
 
 def field_of(results: xarray.Dataset) -> float | None:
@@ -260,9 +261,8 @@ def graph(
     if policy not in policies_of(results):
         raise ValueError(f"policy must be one of {', '.join(policies_of(results))}; got {policy!r}")
     one = results.isel(run=run)
-    state = int(one["exchange_state"]) if state is None else state
     position, cluster = one["position"].transpose("device", "axis").values, one["cluster"].values
-    links = one["links"].sel(policy=policy).isel(state=state).values
+    links = _links_of(one, policy, state)
     figure, ((axes,),) = panels(ax, width=4.5, height=4.9)
     side = field_of(results)
     if side is not None:
@@ -294,6 +294,21 @@ def graph(
     return figure
 
 
+def _links_of(one: xarray.Dataset, policy: str, state: int | None = None) -> np.ndarray:
+    """[N] int: the graph of a run in a state, by default that of the exchange; -1 in a run that is not done.
+
+    Raises:
+        ValueError: there is no such state, or devices were selected.
+    """
+    check_all(one, "device")
+    state, states = int(one["exchange_state"]) if state is None else state, one["state"].values.tolist()
+    if state == -1:
+        return np.full(one.sizes["device"], -1)
+    if state not in states:
+        raise ValueError(f"state must be one of {', '.join(map(str, states))}, those of the results; got {state}")
+    return one["links"].sel(policy=policy).isel(state=states.index(state)).values
+
+
 def _shown(results: xarray.Dataset) -> str:
     """Returns the policy whose graph is drawn by default."""
     return [*learning(results), *policies_of(results)][0]
@@ -310,8 +325,9 @@ def map_of(results: xarray.Dataset, policy: str | None = None, run: int = 0) -> 
     Returns:
         One line for each device, with positions in metres.
     """
+    results = _one_point(results)
     one, policy = results.isel(run=run), _shown(results) if policy is None else policy
-    links = one["links"].sel(policy=policy).isel(state=int(one["exchange_state"])).values
+    links = _links_of(one, policy)
     places = one["position"].transpose("device", "axis").values
     rows = [
         [device, float(x), float(y), int(cluster), "" if link in (device, -1) else int(link)]

@@ -13,7 +13,7 @@ import numpy as np
 
 from d2djax.energy import total_energy
 from d2djax.federated import SCHEMES
-from d2djax.running.results import counted, last_number
+from d2djax.running.results import counted, dimensions_of, last_number
 
 if TYPE_CHECKING:
     import xarray
@@ -32,6 +32,62 @@ def axes_of(results: xarray.Dataset | xarray.DataArray) -> list[str]:
         results: results of `run` or `sweep`, or a selection of them.
     """
     return [str(dim) for dim in results.dims if dim not in WITHIN]
+
+
+def whole(results: xarray.Dataset) -> xarray.Dataset:
+    """Results with all dimensions within a run, also where one place along some of them was selected.
+
+    Args:
+        results: of `run` or `sweep`, or a selection of them.
+
+    Returns:
+        The same numbers, in which a place that was selected is a dimension with one entry.
+
+    Raises:
+        ValueError: they are no results, there is no run or no policy in them, or a dimension is gone, as in means,
+            so that nobody knows which place or how many the numbers are of.
+    """
+    if "status" not in results:
+        raise ValueError("results must be those of run or sweep; they lack status")
+    expanded = results
+    for dim in WITHIN:
+        names = [name for name in results.data_vars if dim in dimensions_of(str(name))]
+        if dim in results.dims or not names:
+            continue
+        if dim not in results.coords:
+            raise ValueError(
+                f"results must keep their {dim}: select it without drop=True, and take means afterwards"
+            )
+        place, expanded = results[dim].values.reshape(1), expanded.drop_vars(dim)
+        expanded = expanded.assign({name: expanded[name].expand_dims({dim: place}) for name in names})
+    for dim in ("run", "policy"):
+        if not expanded.sizes[dim]:
+            raise ValueError(f"results must have at least one {dim}; these have none")
+    # Where xarray fills gaps, numbers of devices and states are no whole numbers any more.
+    numbers = [name for name in ("links", "cluster", "exchange_state") if name in expanded]
+    real = [name for name in numbers if expanded[name].dtype.kind == "f"]
+    expanded = expanded.assign({name: expanded[name].fillna(-1).astype(np.int32) for name in real})
+    return (
+        expanded if expanded is results else expanded.transpose(*axes_of(expanded), *WITHIN, missing_dims="ignore")
+    )
+
+
+def check_all(results: xarray.Dataset, *dims: str) -> None:
+    """Checks that devices or states are all there, as links name devices, and exchanges states, by their number.
+
+    Args:
+        results: see `whole`.
+        dims: `device` or `state`.
+
+    Raises:
+        ValueError: some were selected.
+    """
+    for dim in dims:
+        names, size = results["links" if dim == "device" else "exchange_state"].values, results.sizes[dim]
+        if results[dim].values.tolist() != list(range(size)) or (names >= size).any():
+            raise ValueError(
+                f"results must have every {dim}, in order, as graphs are shown; these have a selection"
+            )
 
 
 def over_points(values: xarray.DataArray | xarray.Dataset) -> str:
@@ -205,7 +261,10 @@ def in_training(values: Curves) -> Curves:
         ValueError: it is unknown which rounds the values belong to.
     """
     values = along(values, "round")
-    return values.sel(round=values["round"] > 0)
+    found = values.sel(round=values["round"] > 0)
+    if not found.sizes["round"]:
+        raise ValueError("results must have a round of training; these have round 0 alone")
+    return found
 
 
 def along(values: Curves, dim: str) -> Curves:

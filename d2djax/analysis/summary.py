@@ -17,6 +17,7 @@ from d2djax.analysis.statistics import (
     over_seeds,
     paired_differences,
     ratio_to,
+    whole,
 )
 from d2djax.running.results import counted
 
@@ -43,15 +44,6 @@ MEASURES: dict[str, tuple[str, Callable[[xarray.Dataset], xarray.DataArray]]] = 
     "exchange": ("exchange_energy", _as_stored("exchange_energy")),
     "messages": ("control_energy", _as_stored("control_energy")),
 }
-
-
-def whole(results: xarray.Dataset) -> xarray.Dataset:
-    """Restores the dimensions `run` and `policy` if a single run or policy was selected.
-
-    Args:
-        results: results of `run` or `sweep`, or a selection of them.
-    """
-    return results.expand_dims([dim for dim in ("run", "policy") if dim not in results.dims])
 
 
 def _limits(name: str, values: xarray.DataArray) -> dict[str, xarray.DataArray]:

@@ -10,8 +10,8 @@ from rich.table import Table
 
 from d2djax.analysis.claims import Claim
 from d2djax.analysis.reduced import settings
-from d2djax.analysis.statistics import axes_of, over_points
-from d2djax.analysis.summary import costs, summary, whole
+from d2djax.analysis.statistics import axes_of, over_points, whole
+from d2djax.analysis.summary import costs, summary
 from d2djax.running.progress import bound_line, plural
 from d2djax.running.results import BOUND, not_finite, own_reward
 

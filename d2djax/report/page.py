@@ -13,6 +13,7 @@ import numpy as np
 from d2djax.analysis import reduced
 from d2djax.analysis.claims import claims_of
 from d2djax.analysis.looks import CLUSTER_COLOURS, INTER_COLOUR, PALETTE, looks_of, policies_of
+from d2djax.analysis.statistics import check_all, whole
 from d2djax.analysis.tables import above_bound, cost_table, summary_table
 from d2djax.config import Config, complete
 from d2djax.report.trials import cells_of, search_data
@@ -117,6 +118,8 @@ def page_data(results: xarray.Dataset) -> dict[str, Any]:
     Returns:
         Title, facts, manifest, settings of every point, curves, maps, graphs, claims, and notes on omissions.
     """
+    results = whole(results)
+    check_all(results, "device", "state")
     points = reduced.by_point(results)
     count, num_runs = points.done.shape
     runs = min(num_runs, MOST_GRAPH_RUNS)
@@ -207,6 +210,7 @@ def report(results: xarray.Dataset, out: str | Path = "report.html") -> Path:
     journal.check_trials(results, "results")
     is_search = "is_best" in results and "manifest" in results.attrs
     missing = [] if is_search else [name for name in ("status", *reduced.PLACES) if name not in results]
+    missing += ["the dimension run"] * (is_search and "run" not in results.dims)
     missing += ["the manifest"] * ("manifest" not in results.attrs)
     if missing:
         raise ValueError(f"results must be those of run or sweep; they lack {', '.join(missing)}")

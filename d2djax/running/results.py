@@ -152,6 +152,35 @@ def variables(
     return {"status": (per_policy, status, about)} | _of_graphs(candidates, numbers, len(graphs.state))
 
 
+# Dimensions within a run.
+_DIMENSIONS: dict[str, tuple[str, ...]] = {
+    "position": ("device", "axis"),
+    "cluster": ("device",),
+    "links": ("policy", "state", "device"),
+    "counts_before": ("device", "class"),
+    "counts": ("policy", "device", "class"),
+    "class_accuracy": ("policy", "round", "class"),
+    **dict.fromkeys(_LEARNING, ("policy", "round")),
+    **{f"graph_{name}": ("policy", "state") for name in _WORTH},
+    **{f"discovery_{name}": ("policy", "episode") for name in (*_WORTH, *_ENTROPY)},
+    **dict.fromkeys(("status", "exchange_energy", "control_energy", "points_moved"), ("policy",)),
+}
+# Whole numbers, which are -1 where there is none.
+_WHOLE = {"cluster", "exchange_state", "links", "counts_before", "counts", "points_moved", "upload_bits"}
+
+
+def dimensions_of(name: str) -> tuple[str, ...]:
+    """Dimensions of a variable by its name, without those of a sweep.
+
+    Args:
+        name: of a variable of results.
+
+    Returns:
+        The dimensions, of which `run` is the first.
+    """
+    return ("run", *_DIMENSIONS.get(name, ()))
+
+
 def _missing(name: str) -> dict[str, str]:
     return {"missing": MISSING[name]} if name in MISSING else {}
 
@@ -255,18 +284,21 @@ def counted(dataset: xarray.Dataset, name: str) -> xarray.DataArray:
         Float array with the dimensions of the variable; NaN or finite.
 
     Raises:
-        ValueError: the results are means over runs, so it is unknown which runs count.
+        ValueError: there is no such variable, or the results are means, so that it is unknown which runs count.
     """
+    if name not in dataset:
+        raise ValueError(f"results must have {name}, which these lack")
     for mark in {"status", "done"} & set(dataset):
         if dataset[mark].dtype.kind == "f" and (np.mod(dataset[mark].values, 1) > 0).any():
             raise ValueError(f"results must be of single runs, but {mark} is a mean: take means afterwards")
     values, kind = dataset[name], kind_of(name)
-    is_number = np.isfinite(values) if values.dtype.kind == "f" else values != -1
+    # By the name: xarray makes whole numbers real ones where it fills gaps.
+    is_number = np.isfinite(values) & ((values != -1) if name in _WHOLE else True)
     if "done" in dataset:
         is_number = is_number & (dataset["done"] > 0)
     if "status" in dataset:
         # Without a valid graph, neither the energy of the exchange nor the training counts.
-        is_bad = (dataset["status"].astype(int) & (kind | GRAPH)) > 0
+        is_bad = (dataset["status"].fillna(0).astype(int) & (kind | GRAPH)) > 0
         if "policy" in is_bad.dims and "policy" not in values.dims:
             is_bad = is_bad.all("policy")
         is_number = is_number & ~is_bad
