@@ -312,6 +312,10 @@ def test_policies_over_a_setting(swept):
     ):
         with pytest.raises(ValueError, match=message):
             plots.over_setting(swept, *arguments)
+    for one in ({"run": 0}, {"policy": "rl"}):
+        listed = swept.sel({dim: [place] for dim, place in one.items()})
+        pictures = [plots.over_setting(part, "accuracy", "gamma") for part in (swept.sel(one), listed)]
+        assert numbers_of(pictures[0]) == numbers_of(pictures[1])
 
 
 def test_runs_that_diverged_do_not_count(found):

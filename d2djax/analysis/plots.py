@@ -119,6 +119,7 @@ def over_setting(results: xarray.Dataset, variable: str, axis: str, *, ax: Axes 
     Raises:
         ValueError: there is no such variable or axis, or another axis has several values.
     """
+    results = whole(results)
     dims = axes_of(results)
     if variable not in results.data_vars or "run" not in results[variable].dims:
         raise ValueError(f"variable must be one of the results that has runs; got {variable!r}")
