@@ -115,6 +115,7 @@ def test_a_target_never_reached_is_marked_and_counts():
     shown = by_policy(tables.cost_table(results([*ONE[:2], [0.6, 0.5]])))["rl"]
     assert shown["reached in"] == "2/3" and shown["energy (J)"] == "≥ 18.33" and shown["local steps"] == "≥ 13"
     assert shown["exchange (J)"] == "2"
+    assert shown["energy, none = 1"].startswith("≥ "), "none gets there, so this is the least, too"
 
 
 SWEPT = {"gamma": [0.0, 0.5]}

@@ -148,7 +148,7 @@ def cost_table(dataset: xarray.Dataset, *, most: int = MOST_POINTS) -> Table:
             _unless_unknown(row["messages"], ",.3g"),
             least("uploads", ",.4g"),
             least("energy", ",.4g"),
-            _unless_unknown(row["ratio"], ".2f") + ("" if np.isnan(low) else f" ({low:.2f}–{high:.2f})"),
+            least("ratio", ".2f") + ("" if np.isnan(low) else f" ({low:.2f}–{high:.2f})"),
         )
     return table
 
