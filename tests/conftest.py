@@ -4,6 +4,7 @@ import shutil
 import sys
 import tempfile
 from contextlib import contextmanager
+from pathlib import Path
 
 import jax
 import jaxlib.version
@@ -14,6 +15,7 @@ from d2djax.config import Config
 from d2djax.data.types import Dataset
 from d2djax.network import make_network
 from d2djax.rng import run_key
+from d2djax.running.machine import num_cores
 from d2djax.storage import store
 from d2djax.validation import validate
 
@@ -35,6 +37,16 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     atexit.register(shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
     jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+
+
+def pytest_xdist_auto_num_workers(config):
+    """All tests run in a process a core; those of files that are named start at once, in this process."""
+    words = config.option.file_or_dir
+    if words and not any(Path(word).is_dir() for word in words):
+        return 0
+    cores = num_cores()
+    # More would wait for the longest file.
+    return 0 if cores == 1 else min(cores, 8)
 
 
 @pytest.fixture(scope="session")

@@ -98,6 +98,7 @@ def ring(key, network, config):
 recipe = d2djax.Recipe(
     policies={"ucb": UCB(1.0), "greedy": EpsilonGreedy(), "neural": NeuralSoftmax(), "ring": ring}
 )
+ucb_alone = d2djax.Recipe(policies={"ucb": UCB(1.0)})
 
 
 @jax.tree_util.register_dataclass

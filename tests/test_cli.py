@@ -485,7 +485,7 @@ def test_own_policies_from_a_file_are_run_shown_and_repeated(idx_folder, capsys,
 
 
 def test_numbers_of_own_policies_from_a_file_are_sought(idx_folder, capsys, tmp_path):
-    recipe = Path(__file__).with_name("own_ideas.py")
+    recipe = f"{Path(__file__).with_name('own_ideas.py')}:ucb_alone"
     own = ["--recipe", recipe, "--policy", "ucb", "--axis", "ucb.width=uniform:0:3", "--objective", "reward"]
     words = ["search", *TOY, *own, "--trials", 2, "--batch", 2, "--seeds", 2, "--out", tmp_path]
     commands.main(list(map(str, words)))

@@ -142,7 +142,9 @@ def test_pictures_say_that_data_are_made_up(size, data, note):
 
 
 @pytest.mark.slow
-def test_all_figures_at_size_toy(tmp_path, capsys):
+def test_all_figures_at_size_toy(monkeypatch, tmp_path, capsys):
+    # One network for all data: that those of images and of radio windows train is the matter of other tests.
+    monkeypatch.setitem(studies.TOY, "model", "mlp")
     commands.main(["figure", "all", "--out", str(tmp_path)])
     out = capsys.readouterr().out
     assert "size toy: numbers mean nothing" in out and "claims of Section IV-B" in out
