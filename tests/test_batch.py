@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import d2djax
-from d2djax.running import many_runs, programs
+from d2djax.running import many_runs, packing, programs
 
 
 def new_function():
@@ -71,6 +71,24 @@ def test_length_of_calls_changes_nothing(monkeypatch, seconds, longest):
     assert calls[0] == jax.device_count() and max(calls) <= longest * jax.device_count()
     if jax.device_count() == 1:
         assert calls == ([1] * 9 if longest == 1 else [1, 4, 4])
+
+
+def test_results_of_all_shapes_and_dtypes_are_restored():
+    results = {
+        "number": np.arange(3, dtype=np.float32),
+        "flag": np.array([True, False, True]),
+        "matrix": np.arange(24, dtype=np.float32).reshape(3, 2, 4),
+        "nothing": np.zeros((3, 0, 2), np.int32),
+        "links": np.arange(6, dtype=np.int32).reshape(3, 2),
+        "absent": None,
+    }
+    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), results)
+    packed = [np.asarray(rows) for rows in packing.pack_results(results)]
+    assert [(rows.shape, rows.dtype) for rows in packed] == packing.result_rows(shapes, 3)
+    assert len(packed) == 3
+    found = packing.unpack_results(packed, shapes)
+    jax.tree.map(np.testing.assert_array_equal, found, results)
+    assert jax.tree.map(lambda leaf: leaf.dtype, found) == jax.tree.map(lambda leaf: leaf.dtype, results)
 
 
 @pytest.mark.parametrize("width, size", [(1, 5), (3, 7), (3, 2), (8, 5), (4, 8)])

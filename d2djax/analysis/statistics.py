@@ -119,16 +119,22 @@ def interval(samples: np.ndarray, *, level: float = 0.95) -> tuple[np.ndarray, n
     Returns:
         Mean, lower and upper limit, each [...]; with a single seed the limits are NaN.
     """
+    samples = np.asarray(samples, np.float64)
+    count, mean = samples.shape[0], samples.mean(axis=0)
+    half = _half_width(samples.std(axis=0, ddof=int(count > 1)), np.full(mean.shape, count), level)
+    return mean, mean - half, mean + half
+
+
+def _half_width(std: np.ndarray, seeds: np.ndarray, level: float) -> np.ndarray:
+    """Returns half the width of Student's interval, [...], from the standard deviation and the number of seeds."""
+    if np.max(seeds, initial=0) < 2:
+        # One seed has no interval, and SciPy is not imported for it.
+        return np.full(np.shape(std), np.nan)
     # `scipy.stats` also has this quantile, but its import takes a second.
     from scipy.special import stdtrit
 
-    samples = np.asarray(samples, np.float64)
-    count, mean = samples.shape[0], samples.mean(axis=0)
-    if count < 2:
-        unknown = np.full_like(mean, np.nan)
-        return mean, unknown, unknown
-    half = stdtrit(count - 1, 0.5 + level / 2) * samples.std(axis=0, ddof=1) / np.sqrt(count)
-    return mean, mean - half, mean + half
+    half = std * stdtrit(np.maximum(seeds - 1, 1), 0.5 + level / 2) / np.sqrt(np.maximum(seeds, 1))
+    return np.where(seeds > 1, half, np.nan)
 
 
 # Names, without `graph_` or `discovery_`, of shares, which lie in [0, 1].
@@ -191,13 +197,10 @@ def over_seeds(values: xarray.DataArray, *, level: float = 0.95) -> xarray.Datas
         and the mean is NaN if no seed counts.
     """
     import xarray
-    from scipy.special import stdtrit
 
     seeds, mean = values.notnull().sum("run"), values.mean("run")
-    others = np.maximum(seeds.values - 1, 1)
-    std = np.sqrt(((values - mean) ** 2).sum("run").values / others)
-    half = std * stdtrit(others, 0.5 + level / 2) / np.sqrt(np.maximum(seeds.values, 1))
-    half = mean.copy(data=np.where(seeds.values > 1, half, np.nan))
+    std = np.sqrt(((values - mean) ** 2).sum("run").values / np.maximum(seeds.values - 1, 1))
+    half = mean.copy(data=_half_width(std, seeds.values, level))
     return xarray.Dataset({"mean": mean, "low": mean - half, "high": mean + half, "seeds": seeds})
 
 

@@ -13,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding
 
 from d2djax.running import programs
 from d2djax.running.machine import accelerator_memory, memory_bytes
-from d2djax.running.packing import pack
+from d2djax.running.packing import pack, result_rows, unpack_results
 from d2djax.running.programs import REPLICATED, SPLIT, Compiled, Program, make_mesh, program_of
 
 Tree = Any
@@ -162,7 +162,8 @@ def map_runs(
     """
     mesh, shared, items = make_mesh(), share(shared), jax.tree.map(np.asarray, items)
     program = program_of(function, shared, items, static) if program is None else program
-    size, done, blocks, results = jax.tree.leaves(items)[0].shape[0], 0, 1, None
+    size, done, blocks, shapes = jax.tree.leaves(items)[0].shape[0], 0, 1, programs.result_shapes(program)
+    results = [np.empty(*one) for one in result_rows(shapes, size)]
     packed, compiled = pack(items), compile_to_fit(program, size, width)
     announce(compiled)
     while done < size:
@@ -171,9 +172,7 @@ def map_runs(
         try:
             given, num_blocks, wanted = _spread(packed, numbers, compiled, mesh)
             found = compiled.call(shared, given, num_blocks)
-            if results is None:
-                results = jax.tree.map(lambda leaf: np.empty((size, *leaf.shape[1:]), leaf.dtype), found)
-            _fetch(found, wanted, jax.tree.map(lambda leaf, numbers=numbers: leaf[numbers[0] :], results))
+            _fetch(found, wanted, [rows[numbers[0] :] for rows in results])
         except jax.errors.JaxRuntimeError as error:
             _halve(program, compiled.width, error)
             compiled, blocks = _compiled_that_fits(program, compiled.width), 1
@@ -184,4 +183,4 @@ def map_runs(
         blocks = _next_blocks(blocks, time.perf_counter() - started, compiled.slots // compiled.width)
         done += numbers.size
         advance(numbers.size)
-    return results
+    return unpack_results(results, shapes)

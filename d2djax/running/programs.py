@@ -16,7 +16,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from d2djax.running.fingerprint import fingerprint
-from d2djax.running.packing import abstract, packed_shapes, unpack
+from d2djax.running.packing import abstract, pack_results, packed_shapes, result_rows, unpack
 
 Tree = Any
 MOST_BLOCKS = 64
@@ -30,13 +30,13 @@ class Compiled:
 
     Attributes:
         call: maps shared arrays, items [devices * slots, ...] and the number of blocks of each device [devices] to
-            results [devices * slots, ...].
+            the arrays [devices * slots, K] of `packing.pack_results`.
         width: concurrent runs on each device.
         slots: maximum number of runs in one call on each device; a multiple of `width`.
         bytes: memory of one call on each device, as the compiler reports it: arguments, results and temporaries.
     """
 
-    call: Callable[[Tree, Tree, Tree], Tree]
+    call: Callable[[Tree, Tree, Tree], list[jax.Array]]
     width: int
     slots: int
     bytes: int
@@ -123,23 +123,23 @@ def result_shapes(program: Program) -> Tree:
         return jax.eval_shape(inside, _concrete(program.shared, None), row)
 
 
-def _on_one_device(one: Callable, width: int, items: Tree, num_blocks: jax.Array) -> Tree:
-    """Computes the first `num_blocks` blocks of `width` items; the other rows of the results are zero."""
+def _on_one_device(one: Callable, width: int, items: Tree, num_blocks: jax.Array, shapes: Tree) -> list[jax.Array]:
+    """Computes the first `num_blocks` blocks of `width` items; the other rows of the packed results are zero."""
 
-    def block(first: jax.Array) -> Tree:
+    def block(first: jax.Array) -> list[jax.Array]:
         if width > 1:
             part = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, first, width), items)
-            return jax.vmap(one)(part)
+            return pack_results(jax.vmap(one)(part))
         # A single run, not a batch of one: its bits do not depend on the rest of the call.
-        return jax.tree.map(lambda leaf: leaf[None], one(jax.tree.map(lambda leaf: leaf[first], items)))
+        run = one(jax.tree.map(lambda leaf: leaf[first], items))
+        return pack_results(jax.tree.map(lambda leaf: leaf[None], run))
 
-    def step(number: jax.Array, results: Tree) -> Tree:
+    def step(number: jax.Array, results: list[jax.Array]) -> list[jax.Array]:
         put = lambda leaf, new: jax.lax.dynamic_update_slice_in_dim(leaf, new, number * width, 0)  # noqa: E731
         return jax.tree.map(put, results, block(number * width))
 
     slots = jax.tree.leaves(items)[0].shape[0]
-    shapes = jax.eval_shape(block, jnp.int32(0))
-    empty = jax.tree.map(lambda leaf: jnp.zeros((slots, *leaf.shape[1:]), leaf.dtype), shapes)
+    empty = [jnp.zeros(*one) for one in result_rows(shapes, slots)]
     # The bound is traced: one program serves every number of runs, without padding runs.
     return jax.lax.fori_loop(0, num_blocks[0], step, empty)
 
@@ -150,13 +150,14 @@ def _lower(program: Program, width: int) -> tuple[jax.stages.Lowered, int]:
         raise ValueError(f"width must be at least 1; got {width}")
     inner, mesh, item = _jitted(program.function, program.static, program.code), program.mesh, program.item
     row_bytes = sum(int(np.prod(shape)) * dtype.itemsize for shape, dtype in item[1])
-    row_bytes += sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(result_shapes(program)))
+    shapes = result_shapes(program)
+    row_bytes += sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
     slots = width * int(np.clip(MOST_CALL_BYTES // (width * max(1, row_bytes)), 1, MOST_BLOCKS))
     # The runs are independent, so no check across devices is needed.
     specs = {"in_specs": (REPLICATED, SPLIT, SPLIT), "out_specs": SPLIT, "check_vma": False}
 
-    def runs(shared: Tree, items: Tree, num_blocks: jax.Array) -> Tree:
-        return _on_one_device(lambda one: inner(shared, unpack(one, item)), width, items, num_blocks)
+    def runs(shared: Tree, items: Tree, num_blocks: jax.Array) -> list[jax.Array]:
+        return _on_one_device(lambda one: inner(shared, unpack(one, item)), width, items, num_blocks, shapes)
 
     whole, split = NamedSharding(mesh, REPLICATED), NamedSharding(mesh, SPLIT)
     counts = jax.ShapeDtypeStruct((mesh.size,), np.int32, sharding=split)
