@@ -246,13 +246,16 @@ def _refuse_idle_dropout(next_call: Callable, args: tuple, options: dict[str, An
     return next_call(*args, **options)
 
 
-def check_model(model: nn.Module, shape: tuple[int, ...], num_classes: int) -> None:
+def check_model(model: nn.Module, shape: tuple[int, ...], num_classes: int) -> Parameters:
     """Checks that a model takes points of a shape and returns one logit per class; compiles nothing.
 
     Args:
         model: a Flax module.
         shape: shape of a point, such as (28, 28, 1).
         num_classes: L.
+
+    Returns:
+        The parameters as `jax.ShapeDtypeStruct`.
 
     Raises:
         ValueError: it does not, or it has other variables than parameters (as batch normalisation has), draws
@@ -289,15 +292,20 @@ def check_model(model: nn.Module, shape: tuple[int, ...], num_classes: int) -> N
             raise ValueError(
                 f"model {name} must return [2, {num_classes}] logits for 2 points; got {list(one.shape)}"
             )
+    return variables
+
+
+def num_numbers(parameters: Parameters) -> int:
+    """Number of numbers in parameters, which a device uploads at each aggregation."""
+    return sum(leaf.size for leaf in jax.tree.leaves(parameters))
 
 
 def count_parameters(model: nn.Module, shape: tuple[int, ...]) -> int:
-    """Number of parameters of a model, which a device uploads at each aggregation.
+    """Number of parameters of a model; see `num_numbers`.
 
     Args:
         model: a Flax module.
         shape: shape of a point, such as (28, 28, 1).
     """
     x = jax.ShapeDtypeStruct((1, *shape), jnp.float32)
-    found = jax.eval_shape(partial(first_parameters, model), run_key(0), x)
-    return sum(leaf.size for leaf in jax.tree.leaves(found))
+    return num_numbers(jax.eval_shape(partial(first_parameters, model), run_key(0), x))

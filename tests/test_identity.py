@@ -14,7 +14,7 @@ import optax
 import pytest
 
 from d2djax import policies, rng
-from d2djax.models import MLP
+from d2djax.models import MLP, check_model
 from d2djax.recipe import Recipe
 from d2djax.running import identity, runs
 from d2djax.running.axes import lay_out
@@ -38,9 +38,10 @@ def identified(tiny_config, tiny_dataset):
         axes, config = axes or {}, validate(replace(tiny_config, **settings))
         laid = lay_out(config, axes)
         recipe = Recipe(MLP(5)) if recipe is None else recipe
+        parameters = check_model(recipe.model, dataset.shape, 5)
         coordinates = {name: values for name, (_, values) in laid.coordinates.items()}
         return identify(
-            laid.configs, seeds, [dataset], recipe, runs.TAKES_PART, trains=trains, axes=coordinates,
+            laid.configs, seeds, [dataset], recipe, parameters, runs.TAKES_PART, trains=trains, axes=coordinates,
             dimensions=list(laid.dims),
         )  # fmt: skip
 

@@ -421,7 +421,9 @@ def test_reading_what_is_not_there(tmp_path):
 def test_manifest_tells_how_to_make_the_results_again(found, all_policies, tiny_dataset):
     about = json.loads(found.attrs["manifest"])
     setup = runs.set_up(all_policies, tiny_dataset, None)
-    same = identity.identify([setup.config], [0, 1, 2], [tiny_dataset], setup.recipe, runs.TAKES_PART)
+    same = identity.identify(
+        [setup.config], [0, 1, 2], [tiny_dataset], setup.recipe, setup.parameters, runs.TAKES_PART
+    )
     assert {name: about[name] for name in same} == same
     assert about["seeds"] == [0, 1, 2] and about["data"]["source"] == tiny_dataset.source
     assert about["config"]["dataset"] == "own"

@@ -14,17 +14,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from d2djax.channel import unread_settings
 from d2djax.config import Config
 from d2djax.data import SOURCES
 from d2djax.federated import SCHEMES
-from d2djax.models import first_parameters
 from d2djax.networks import arrays_of, unread
 from d2djax.parts import numbers_of, without_numbers
-from d2djax.rng import run_key
 from d2djax.running import machine
 from d2djax.running.fingerprint import PACKAGE, Survey, fingerprint
 
@@ -149,20 +146,11 @@ def describe(value: Any) -> dict[str, Any] | None:
     return {"name": name_of(value), "numbers": _numbers(value), "hash": fingerprint(value)}
 
 
-def parameters_of(model: Any, shape: Sequence[int]) -> dict[str, str]:
-    """Returns type and shape of each parameter of a model by its path, such as `float32[784, 10]`.
-
-    Args:
-        model: a Flax module; it is traced, not computed.
-        shape: shape of a point.
-    """
-    x = jax.ShapeDtypeStruct((1, *shape), jnp.float32)
-    leaves = jax.tree_util.tree_leaves_with_path(
-        jax.eval_shape(functools.partial(first_parameters, model), run_key(0), x)
-    )
+def _parameters(shapes: Any) -> dict[str, str]:
+    """Returns dtype and shape of each parameter by path, such as `float32[784, 10]`; empty without a model."""
     return {
         "/".join(str(getattr(key, "key", key)) for key in path): f"{leaf.dtype}{list(leaf.shape)}"
-        for path, leaf in leaves
+        for path, leaf in jax.tree_util.tree_leaves_with_path(shapes)
     }
 
 
@@ -183,7 +171,7 @@ def _network(network: Any) -> dict[str, Any] | None:
     return told | {"file": getattr(network, "file", None)}
 
 
-def _recipe(recipe: Any, shape: Sequence[int], axes: Collection[str]) -> dict[str, Any]:
+def _recipe(recipe: Any, parameters: Any, axes: Collection[str]) -> dict[str, Any]:
     parts = [one.name for one in dataclasses.fields(recipe) if one.name not in ("policies", "network", "file")]
     found: dict[str, Any] = {name: describe(getattr(recipe, name)) for name in parts}
     found["policies"] = {name: describe(rule) for name, rule in recipe.policies.items()}
@@ -191,7 +179,7 @@ def _recipe(recipe: Any, shape: Sequence[int], axes: Collection[str]) -> dict[st
         (found if name == "reward" else found["policies"])[name] = _numbered(name, part, axes)
     found["network"] = _network(recipe.network)
     found["file"] = recipe.file
-    return found | {"parameters": {} if recipe.model is None else parameters_of(recipe.model, shape)}
+    return found | {"parameters": _parameters(parameters)}
 
 
 def digest(datasets: Iterable[Any]) -> str:
@@ -250,6 +238,7 @@ def identify(
     seeds: Iterable[int],
     datasets: Sequence[Any],
     recipe: Any,
+    parameters: Any,
     functions: Iterable[Callable],
     *,
     trains: bool = True,
@@ -263,6 +252,7 @@ def identify(
         seeds: seeds of the runs.
         datasets: the distinct data sets of the points; the bytes count only if the runs train.
         recipe: the user's code.
+        parameters: parameters of its model as `jax.ShapeDtypeStruct`; None without a model.
         functions: entry points of the code that computes the results.
         trains: whether the runs train.
         axes: values of each setting that differs between points.
@@ -284,7 +274,7 @@ def identify(
         "seeds": [int(seed) for seed in seeds],
         "training": trains,
         "data": _data(datasets, trains),
-        "recipe": _recipe(recipe, datasets[0].shape, axes),
+        "recipe": _recipe(recipe, parameters, axes),
         "code": survey.by_module(),
         "versions": _versions(own.packages),
         "jax": _jax_settings(),

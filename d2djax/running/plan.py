@@ -179,6 +179,7 @@ def manifest_of(plan: SweepPlan) -> dict[str, Any]:
         plan.seeds,
         list({id(setup.dataset): setup.dataset for setup in plan.setups}.values()),
         plan.setups[0].recipe,
+        plan.setups[0].parameters,
         TAKES_PART,
         trains=plan.trains,
         axes={name: values for name, (_, values) in plan.axes.coordinates.items()},

@@ -26,7 +26,7 @@ from d2djax.config import (
 from d2djax.data import SOURCES, Dataset, Description, describe
 from d2djax.episode import try_reward
 from d2djax.federated import Learning
-from d2djax.models import check_model, count_parameters
+from d2djax.models import check_model, num_numbers
 from d2djax.network import Network
 from d2djax.networks import asked_of, places_of
 from d2djax.parts import as_arrays, without_numbers
@@ -69,12 +69,14 @@ class Setup:
         dataset: the data set; only its description for runs without training.
         points: all points; None for runs without training.
         recipe: all code that the runs use; its model may be None for runs without training.
+        parameters: parameters of the model as `jax.ShapeDtypeStruct`; None without a model.
     """
 
     config: Config
     dataset: Dataset | Description
     points: Points | None
     recipe: Recipe
+    parameters: Any
 
     @cached_property
     def candidates(self) -> dict[str, Candidate]:
@@ -121,8 +123,8 @@ class Setup:
     @cached_property
     def sizes(self) -> Sizes:
         """Sizes of the data and the model."""
-        shape, model, counts = self.dataset.shape, self.recipe.model, self.counts
-        num_parameters = None if model is None else count_parameters(model, shape)
+        shape, counts = self.dataset.shape, self.counts
+        num_parameters = None if self.parameters is None else num_numbers(self.parameters)
         places = places_of(self.recipe.network, self.config) if counts is None else int(counts.sum())
         return Sizes(bits_per_point(shape, self.dataset.dtype), num_parameters, places)
 
@@ -262,9 +264,8 @@ def set_up(
         check_fits(dataset, config, asked, trains=False)
     if dataset.owner is not None and asked is not None:
         networks.check_given(recipe.network, owners_counts(dataset, config))
-    if recipe.model is not None:
-        check_model(recipe.model, dataset.shape, config.num_classes)
-    setup = Setup(config, dataset, points, recipe)
+    parameters = None if recipe.model is None else check_model(recipe.model, dataset.shape, config.num_classes)
+    setup = Setup(config, dataset, points, recipe, parameters)
     if recipe.has_reward:
         _check_reward(setup, axes)
     if trains:
@@ -631,7 +632,7 @@ def run(
     graphs, learning = compute(
         setup, configs, parts, run_seeds, shown_stages, trains=training, width=width, announce=announce
     )
-    about = identify([config], run_seeds, [dataset], setup.recipe, TAKES_PART, trains=training)
+    about = identify([config], run_seeds, [dataset], setup.recipe, setup.parameters, TAKES_PART, trains=training)
     manifest = results.manifest(about, machine.describe(), time.perf_counter() - started)
     more = setup.sizes.num_parameters, manifest, setup.own_reward
     return results.label(config, setup.candidates, run_seeds, dataset, graphs, learning, *more)

@@ -332,6 +332,7 @@ def _identity(
         seeds,
         [setup.dataset],
         setup.recipe,
+        setup.parameters,
         TAKES_PART,
         trains=trains,
         axes=dict.fromkeys(ranges, ()),
