@@ -1,4 +1,5 @@
 import atexit
+import hashlib
 import os
 import shutil
 import sys
@@ -15,7 +16,7 @@ from d2djax.config import Config
 from d2djax.data.types import Dataset
 from d2djax.network import make_network
 from d2djax.rng import run_key
-from d2djax.running.machine import num_cores
+from d2djax.running import machine
 from d2djax.storage import store
 from d2djax.validation import validate
 
@@ -30,11 +31,28 @@ if LEVEL not in FLAGS:
     os.environ["XLA_FLAGS"] = f"{FLAGS} {fast}".strip()
 # The tests write nothing to the user's home folder.
 os.environ.setdefault("D2DJAX_CACHE", "0")
-# Many files compile the same programs: all workers, and what they start, share what was compiled in this run.
+# Many files compile the same programs: all workers, what they start and later runs of the tests share what was
+# compiled. JAX finds a program by its code, its flags and its version; `pytest --cache-clear` deletes them all.
+MOST_BYTES = 2**30
+
+
+def programs_folder():
+    """In pytest's own cache, for this processor alone; where nothing can be written, one for this run."""
+    processor = hashlib.sha256(machine._processor().encode()).hexdigest()[:12]
+    folder = Path(__file__).parents[1] / ".pytest_cache" / "d" / "programs" / processor
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if sum(file.stat().st_size for file in folder.iterdir()) > MOST_BYTES:
+            shutil.rmtree(folder)
+    except OSError:
+        folder = tempfile.mkdtemp(prefix="d2djax-tests-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return str(folder)
+
+
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="d2djax-tests-")
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = programs_folder()
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"
-    atexit.register(shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
     jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
@@ -44,7 +62,7 @@ def pytest_xdist_auto_num_workers(config):
     words = config.option.file_or_dir
     if words and not any(Path(word).is_dir() for word in words):
         return 0
-    cores = num_cores()
+    cores = machine.num_cores()
     # More would wait for the longest file.
     return 0 if cores == 1 else min(cores, 8)
 
