@@ -5,14 +5,17 @@ import shutil
 import sys
 import tempfile
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import jax
 import jaxlib.version
 import numpy as np
 import pytest
 
-from d2djax.config import Config
+import d2djax
+from d2djax.config import Config, PolicyName
 from d2djax.data.types import Dataset
 from d2djax.network import make_network
 from d2djax.rng import run_key
@@ -104,6 +107,19 @@ def tiny_dataset():
         name="tiny",
         source="drawn in the tests",
     )
+
+
+@pytest.fixture(scope="session")
+def every_policy(tiny_config, tiny_dataset):
+    """Results of the seeds 0, 1 and 2 with every policy of the package, for tests that look at them."""
+    config = replace(tiny_config, policies=get_args(PolicyName))
+    return d2djax.run(config, 3, data=tiny_dataset, progress=False, width=1)
+
+
+@pytest.fixture(scope="session")
+def no_exchange(tiny_config, tiny_dataset):
+    """The same with the policy `none` alone, which learns nothing."""
+    return d2djax.run(replace(tiny_config, policies=("none",)), 3, data=tiny_dataset, progress=False, width=1)
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,6 @@
 import csv
 import io
 import sys
-from dataclasses import replace
 from typing import get_args
 
 import matplotlib
@@ -14,7 +13,6 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Rectangle
 from PIL import Image
 
-import d2djax
 from d2djax.analysis import drawings, plots, statistics
 from d2djax.analysis.looks import CLUSTER_COLOURS, INTER_COLOUR, looks_of
 from d2djax.analysis.readout import numbers_of
@@ -26,16 +24,13 @@ POLICIES = get_args(PolicyName)
 
 
 @pytest.fixture(scope="module")
-def found(tiny_config, tiny_dataset):
-    """All policies, three seeds."""
-    config = replace(tiny_config, policies=POLICIES)
-    return d2djax.run(config, 3, data=tiny_dataset, progress=False, width=1)
+def found(every_policy):
+    return every_policy
 
 
 @pytest.fixture(scope="module")
-def without_rl(tiny_config, tiny_dataset):
-    config = replace(tiny_config, policies=("none",))
-    return d2djax.run(config, 3, data=tiny_dataset, progress=False, width=1)
+def without_rl(no_exchange):
+    return no_exchange
 
 
 def draw(figure):

@@ -72,16 +72,14 @@ def made(axes, **changes):
 GRID = {"gamma": [0.0, 0.5], "alpha_outage": [1.0, 2.0, 4.0]}
 
 
-def test_variables_are_those_of_a_run(tiny_config, tiny_dataset):
-    import d2djax
-
-    config = tiny_config
-    run = d2djax.run(config, 2, data=tiny_dataset, progress=False)
+def test_variables_are_those_of_a_run(every_policy):
+    run = every_policy
     found = page_data(run)
     assert set(made({}).data_vars) - {"done"} <= set(run.data_vars)
     assert {"accuracy", "discovery_reward"} <= set(found["curves"]["variables"])
     assert found["settings"] == {} and len(found["graphs"]["links"]) == 1
     shown = found["curves"]["variables"]["accuracy"]["values"][0][2][0]
+    assert run["policy"][2] == "rl"
     np.testing.assert_allclose(shown, run["accuracy"].sel(policy="rl").mean("run"), rtol=1e-4)
     assert found["claims"]
 

@@ -91,14 +91,14 @@ def only_none(tiny_config):
 
 
 @pytest.fixture(scope="module")
-def found(all_policies, tiny_dataset):
+def found(every_policy):
     """All policies, seeds 0, 1, 2, one at a time."""
-    return d2djax.run(all_policies, 3, data=tiny_dataset, progress=False, width=1)
+    return every_policy
 
 
 @pytest.fixture(scope="module")
-def found_none(only_none, tiny_dataset):
-    return d2djax.run(only_none, 3, data=tiny_dataset, progress=False, width=1)
+def found_none(no_exchange):
+    return no_exchange
 
 
 # --- what is in a result ---
