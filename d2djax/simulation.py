@@ -15,8 +15,9 @@ from d2djax import energy
 from d2djax.channel import places
 from d2djax.config import Config
 from d2djax.discovery import History, learn, marked, summarise
-from d2djax.episode import Prepared, exchange_and_reward, prepare
+from d2djax.episode import exchange_and_reward, prepare
 from d2djax.federated import Learning, train
+from d2djax.messages import Exchange
 from d2djax.models import count_parameters, make_model
 from d2djax.network import Network
 from d2djax.networks import fit, network_of_run, only, places_of
@@ -125,16 +126,22 @@ class _Moved:
 
 
 def _exchange(
-    key: Array, prepared: Prepared, place: Array, links: Array, state: Array, bits: float, config: Config
+    key: Array,
+    counts: Array,
+    place: Array,
+    outage: Array,
+    links: Array,
+    moved: Exchange,
+    bits: float,
+    config: Config,
 ) -> _Moved:
-    """Counts the whole points that move over the links of one state, in which `place` are the positions."""
-    network, (moved, _) = prepared.network, exchange_and_reward(prepared, state, links, config)
-    received = whole_points(key, moved, network.outage[state], links, config)
+    """Counts the whole points that move over the links of one state, with its positions and outages."""
+    received = whole_points(key, moved, outage, links, config)
     given = jnp.zeros_like(received).at[links].add(received)
     sent = jnp.sum(floor_points(moved.transmitted), axis=-1)
     return _Moved(
         received=received,
-        counts=network.counts + received - given,
+        counts=counts + received - given,
         points_moved=jnp.sum(received),
         exchange_energy=energy.exchange_energy(place, links, sent, bits, config),
     )
@@ -238,12 +245,14 @@ def find_graphs(
     found = [_graph_of(key, network, one, own.get(name), config, reward) for name, one in candidates.items()]
 
     def of_policy(links: Array) -> tuple[_Moved, dict[str, Array]]:
-        moved = _exchange(key, prepared, place, links[state], state, sizes.bits_per_point, config)
+        def in_state(state: Array, links: Array) -> tuple[Exchange, dict[str, Array]]:
+            moved, outcome = exchange_and_reward(prepared, state, links, config, reward)
+            return moved, summarise(outcome, links, network, config)
 
-        def graph_values(state: Array, links: Array) -> dict[str, Array]:
-            return summarise(exchange_and_reward(prepared, state, links, config, reward)[1], links, network, config)
-
-        return moved, jax.vmap(graph_values)(jnp.arange(config.num_states), links)
+        all_moved, graph_values = jax.vmap(in_state)(jnp.arange(config.num_states), links)
+        moved = jax.tree.map(lambda leaf: leaf[state], all_moved)
+        counts, outage, bits = prepared.network.counts, prepared.network.outage[state], sizes.bits_per_point
+        return _exchange(key, counts, place, outage, links[state], moved, bits, config), graph_values
 
     # Policy by policy: the program of one compiles in a third of the time of three.
     all_links = jnp.stack([links for links, _ in found])

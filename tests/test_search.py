@@ -91,7 +91,11 @@ def test_a_search_that_was_stopped_goes_on_alike(whole, seek, tmp_path):
     resumed = seek(tmp_path)
     assert proposals(resumed) == proposals(whole[1])
     assert [trial.value for trial in finished(resumed)] == [trial.value for trial in finished(whole[1])]
-    assert [trial.state.name for trial in resumed.trials].count("FAIL") == 1
+    assert [trial.number for trial in resumed.trials] == list(range(18))
+    for name in ("best.toml", "config.toml"):
+        assert (tmp_path / name).read_text() == (whole[0] / name).read_text()
+    both = [d2djax.read(folder / "results.zarr").load() for folder in (whole[0], tmp_path)]
+    xarray.testing.assert_identical(*both)
 
 
 @pytest.mark.parametrize(
@@ -121,6 +125,7 @@ def test_a_search_that_was_stopped_amid_the_values_of_a_batch_goes_on_alike(
     assert sum(computed) == 2 * (18 - done)
     assert proposals(resumed) == proposals(whole[1])
     assert [trial.value for trial in finished(resumed)] == [trial.value for trial in finished(whole[1])]
+    assert [trial.number for trial in resumed.trials] == list(range(18))
     assert (tmp_path / "config.toml").read_text() == (whole[0] / "config.toml").read_text()
 
 

@@ -179,8 +179,11 @@ def test_selections_of_a_policy_or_a_seed():
     assert rows_of(tables.summary_table(found.sel(policy="rl")))[2][0][:2][0] == "rl"
     title, _, rows = rows_of(tables.summary_table(found.isel(run=0)))
     assert title.startswith("1 seed:") and rows[1][1] == "0.4000"
-    with pytest.raises(ValueError, match="target needs the policy none, which must be among rl"):
-        tables.cost_table(found.sel(policy=["rl"]))
+    for one in ("rl", ["rl"]):
+        with pytest.raises(ValueError, match="target needs the policy none, which must be among rl"):
+            statistics.cost_to_end_of_none(found.sel(policy=one))
+    _, head, rows = rows_of(tables.summary_table(found[["accuracy", "status"]]))
+    assert [row[head.index("classes")] for row in rows] == ["–"] * len(rows)
 
 
 def test_one_place_along_a_dimension_may_be_selected():

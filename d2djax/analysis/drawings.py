@@ -51,7 +51,7 @@ def schemes(results: xarray.Dataset, *, ax: Any = None) -> Figure:
     figure, ((*columns,),) = panels(ax, 1, len(given), 5.0, 2.4, sharey=True)
     for axes, scheme in zip(columns, given, strict=True):
         policy_lines(axes, counted(results.sel(scheme=scheme), "accuracy"), "round")
-        axes.set(title=names[scheme], xlabel="local steps")
+        axes.set(title=names.get(scheme, scheme), xlabel="local steps")
     columns[0].set_ylabel("accuracy on held-out points")
     _key(columns[-1], results)
     return figure

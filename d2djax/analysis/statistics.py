@@ -530,6 +530,7 @@ def cost_to_end_of_none(results: xarray.Dataset, share: float = 1.0) -> xarray.D
     Raises:
         ValueError: `none` is not among the policies.
     """
+    results = whole(results)
     policies = [str(name) for name in results["policy"].values]
     if "none" not in policies:
         raise ValueError(f"the target needs the policy none, which must be among {', '.join(policies)}")

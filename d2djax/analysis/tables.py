@@ -106,7 +106,7 @@ def summary_table(dataset: xarray.Dataset, *, most: int = MOST_POINTS) -> Table:
                 cells += [_with_interval(row, "difference_to_none", "+.4f") if is_other else "", above]
         else:
             cells = [_with_interval(row, name, form) if name in row else "–" for name, form in GRAPHS.values()]
-        cells.append(_unless_unknown(row["classes"], ".2f"))
+        cells.append(_unless_unknown(row.get("classes", np.nan), ".2f"))
         table.add_row(*point, *cells, *[f"{row[f'{first}_seeds']:.0f}/{count}"] * is_short)
     return table
 

@@ -241,6 +241,7 @@ def results_command(command: Results) -> None:
     """Runs `d2djax results`."""
     from d2djax.analysis.merging import merge
     from d2djax.analysis.overview import best_points, csv_text, open_results, status_line, trials_csv
+    from d2djax.analysis.statistics import whole
     from d2djax.analysis.tables import above_bound, best_trials, cost_table, summary_table
     from d2djax.running.results import save
     from d2djax.searching import journal
@@ -259,7 +260,7 @@ def results_command(command: Results) -> None:
         show(best_trials(one.results), *journal.above_bound(one.results))
     results = found[0].results
     if not searches:
-        results = merge([one.results for one in found], command.folders) if len(found) > 1 else results
+        results = merge([one.results for one in found], command.folders) if len(found) > 1 else whole(results)
         show(summary_table(results, most=MOST_ROWS), *above_bound(results))
         policies = [str(policy) for policy in results["policy"].values]
         if "accuracy" in results and "none" in policies and len(policies) > 1:

@@ -103,24 +103,50 @@ def open_study(out: Path, directions: Sequence[Direction], about: Mapping[str, A
     return study
 
 
-def begun(study: optuna.Study, batch: int) -> list[optuna.Trial]:
-    """Returns the trials of an interrupted batch that still have to be computed.
-
-    If some trials of the batch have values, the others were proposed without these values and are computed. If none
-    has, the batch may be incomplete: its trials are marked as failed, and the same trials are proposed again.
+def begun(study: optuna.Study) -> list[optuna.Trial]:
+    """Returns the trials of an interrupted batch that still have to be computed, see `without_incomplete`.
 
     Args:
         study: a study on which no other process works.
-        batch: number of trials that run together.
     """
     import optuna
 
-    left = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,))
-    if len(finished(study)) % batch or any(trial.user_attrs for trial in left):
-        return [optuna.trial.Trial(study, trial._trial_id) for trial in left]
-    for trial in left:
-        study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
-    return []
+    return [optuna.trial.Trial(study, trial._trial_id) for trial in _running(study)]
+
+
+def _running(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
+    import optuna
+
+    return study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,))
+
+
+# Optuna's journal has one operation per line; this one begins a trial. Others name their trial: `trial_id`.
+_CREATE_TRIAL = 4
+
+
+def without_incomplete(out: Path, study: optuna.Study, batch: int) -> optuna.Study:
+    """Removes an interrupted batch from the journal if none of its trials has a value.
+
+    Such a batch may be incomplete. The same trials are proposed again, with the same numbers. If some trials have
+    values, the others were proposed without these values, and stay.
+
+    Args:
+        out: the folder.
+        study: the study in it, on which no other process works.
+        batch: number of trials that run together.
+    """
+    left = _running(study)
+    if not left or len(finished(study)) % batch or any(trial.user_attrs for trial in left):
+        return study
+    first, created, kept = left[0].number, 0, []
+    for line in (out / files.JOURNAL).read_bytes().splitlines(keepends=True):
+        operation = json.loads(line)
+        created += operation["op_code"] == _CREATE_TRIAL
+        number = created - 1 if operation["op_code"] == _CREATE_TRIAL else operation.get("trial_id", -1)
+        if number < first:
+            kept.append(line)
+    files.write_bytes(out / files.JOURNAL, b"".join(kept))
+    return _study(out / files.JOURNAL, ())
 
 
 def note_steps(study: optuna.Study, batch: int, more_seeds: bool, more_trials: bool) -> bool:
@@ -138,7 +164,7 @@ def note_steps(study: optuna.Study, batch: int, more_seeds: bool, more_trials: b
         Whether it has grown in this way, now or before.
     """
     done, before = len(finished(study)), study.user_attrs.get("batch", batch)
-    other_batches = more_trials and ((done % batch > 0 and not begun(study, batch)) or batch != before)
+    other_batches = more_trials and ((done % batch > 0 and not begun(study)) or batch != before)
     grown = bool(study.user_attrs.get("grown")) or (done > 0 and (more_seeds or other_batches))
     for name, value in (("batch", batch), ("grown", grown)):
         if study.user_attrs.get(name) != value:

@@ -212,6 +212,7 @@ def search(
     console, before = errors() if progress else None, (setup,)
     with journal.held(folder), live(console) as show:
         study = journal.open_study(folder, [OBJECTIVES[name].direction for name in names], about)
+        study = journal.without_incomplete(folder, study, batch)
         there = study.user_attrs["seeds"]
         new = [seed for seed in run_seeds if seed not in there]
         lacking = journal.with_more(study, run_seeds)
@@ -245,7 +246,7 @@ def search(
                 journal.keep_more(study, trial.number, new, values, is_above)
         if new:
             study = journal.grow(folder, study, names, there + new)
-        begun = journal.begun(study, batch)
+        begun = journal.begun(study)
         while done < trials:
             asked = begun or _ask(study, space, min(batch, trials - done), sampler_seed, done)
             begun = []
