@@ -20,8 +20,8 @@ import discovery_quality
 import numpy as np
 
 import d2djax
-from d2djax.analysis.statistics import final_accuracy, mean_accuracy, over_seeds, paired_differences
-from d2djax.analysis.summary import costs
+from d2djax.analysis.statistics import mean_accuracy
+from d2djax.analysis.summary import costs, summary
 
 DOCUMENT = Path(__file__).with_name("README.md")
 # The commands, as the document has them above each table.
@@ -65,10 +65,6 @@ def numbers_in(cell: str) -> list[tuple[float, float]]:
     return found
 
 
-def _of_policies(values: Any) -> dict[str, list[float]]:
-    return {str(policy): [float(values.sel(policy=policy))] for policy in values["policy"].values}
-
-
 def _above_the_one_before(results: Any) -> dict[str, list[float]]:
     mean = mean_accuracy(results)
     names = [str(name) for name in mean["policy"].values]
@@ -76,30 +72,38 @@ def _above_the_one_before(results: Any) -> dict[str, list[float]]:
     return {own: [float((mean.sel(policy=own) > mean.sel(policy=before)).sum())] for own, before in pairs}
 
 
-def _difference_to_none(results: Any) -> dict[str, list[float]]:
-    found = over_seeds(paired_differences(mean_accuracy(results)))
-    one = {str(name): found.sel(policy=name) for name in found["policy"].values}
-    return {name: [float(values[part]) for part in ("mean", "low", "high")] for name, values in one.items()}
+def _column(of: Callable[..., Any], *names: str) -> Callable[[Any], dict[str, list[float]]]:
+    """Reads variables (policy) of `summary` or `costs`: the numbers of a cell, in their order."""
+
+    def read(results: Any) -> dict[str, list[float]]:
+        found = of(results)
+        return {
+            str(policy): [float(found[name].sel(policy=policy)) for name in names]
+            for policy in found["policy"].values
+        }
+
+    return read
 
 
-def _above_none(results: Any) -> dict[str, list[float]]:
-    return _of_policies((paired_differences(mean_accuracy(results)) > 0).sum("run"))
+def _exchange_and_messages(results: Any) -> Any:
+    found = summary(results)
+    return found.assign(both=found["exchange"] + found["messages"])
 
 
-# What each heading of a table of a run stands for; lists hold the numbers of a cell in their order.
+# What each heading of a table of a run stands for.
 COLUMNS: dict[str, Callable[[Any], dict[str, list[float]]]] = {
-    "final accuracy": lambda results: _of_policies(final_accuracy(results).mean("run")),
-    "mean accuracy over the rounds": lambda results: _of_policies(mean_accuracy(results).mean("run")),
+    "final accuracy": _column(summary, "final_accuracy"),
+    "mean accuracy over the rounds": _column(summary, "mean_accuracy"),
     "above the policy before, of 8 seeds": _above_the_one_before,
-    "difference to none, with 95 % interval": _difference_to_none,
-    "above none, of 8 seeds": _above_none,
-    "exchange": lambda results: _of_policies(results["exchange_energy"].mean("run")),
-    "messages": lambda results: _of_policies(results["control_energy"].mean("run")),
-    "exchange and messages": lambda results: _of_policies(
-        (results["exchange_energy"] + results["control_energy"]).mean("run")
+    "difference to none, with 95 % interval": _column(
+        summary, "difference_to_none", "difference_to_none_low", "difference_to_none_high"
     ),
-    "uploads": lambda results: _of_policies(costs(results)["uploads"]),
-    "energy to none's final accuracy": lambda results: _of_policies(costs(results)["energy"]),
+    "above none, of 8 seeds": _column(summary, "above_none"),
+    "exchange": _column(summary, "exchange"),
+    "messages": _column(summary, "messages"),
+    "exchange and messages": _column(_exchange_and_messages, "both"),
+    "uploads": _column(costs, "uploads"),
+    "energy to none's final accuracy": _column(costs, "energy"),
 }
 
 
