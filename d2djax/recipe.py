@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import flax.linen as nn
@@ -14,13 +13,12 @@ import optax
 from jax import Array
 
 from d2djax.checks import cut, shown
-from d2djax.models import Parameters, first_parameters
+from d2djax.models import Parameters
 from d2djax.networks import check_own as check_own_network
 from d2djax.networks import is_made
 from d2djax.parts import as_declared, has_numbers
 from d2djax.policies import check_own, learners_in
 from d2djax.reward import PAPER, PaperReward, check_reward
-from d2djax.rng import run_key
 
 OptimizerFactory = Callable[[Any], optax.GradientTransformation]
 
@@ -102,17 +100,16 @@ class Recipe:
         return bool(self.policies) or self.has_reward or is_made(self.network)
 
 
-def check_optimisers(recipe: Recipe, shape: tuple[int, ...]) -> None:
+def check_optimisers(recipe: Recipe, parameters: Parameters) -> None:
     """Checks that a recipe's custom optimisers can be made and can step its model; compiles nothing.
 
     Args:
         recipe: a recipe with a model.
-        shape: shape of a point.
+        parameters: parameters of the model as `jax.ShapeDtypeStruct`.
 
     Raises:
         ValueError: an optimiser fails; one line names it and the reason.
     """
-    x = jax.ShapeDtypeStruct((1, *shape), jnp.float32)
     for name, make in (("client", recipe.client), ("server", recipe.server)):
         if make is None or make is optax.sgd:
             continue
@@ -124,7 +121,6 @@ def check_optimisers(recipe: Recipe, shape: tuple[int, ...]) -> None:
             return optimiser.update(parameters, optimiser.init(parameters), parameters)
 
         try:
-            parameters = jax.eval_shape(partial(first_parameters, recipe.model), run_key(0), x)
             jax.eval_shape(step, jax.ShapeDtypeStruct((), jnp.float32), parameters)
         except Exception as error:
             raise ValueError(

@@ -51,15 +51,12 @@ def whole(results: xarray.Dataset) -> xarray.Dataset:
         raise ValueError("results must be those of run or sweep; they lack status")
     expanded = results
     for dim in WITHIN:
-        names = [name for name in results.data_vars if dim in dimensions_of(str(name))]
-        if dim in results.dims or not names:
+        if dim in results.dims:
             continue
-        if dim not in results.coords:
-            raise ValueError(
-                f"results must keep their {dim}: select it without drop=True, and take means afterwards"
-            )
-        place, expanded = results[dim].values.reshape(1), expanded.drop_vars(dim)
-        expanded = expanded.assign({name: expanded[name].expand_dims({dim: place}) for name in names})
+        names = [name for name in results.data_vars if dim in dimensions_of(str(name))]
+        if names:
+            found = {name: along(expanded[name], dim) for name in names}
+            expanded = expanded.drop_vars(dim).assign(found)
     for dim in ("run", "policy"):
         if not expanded.sizes[dim]:
             raise ValueError(f"results must have at least one {dim}; these have none")

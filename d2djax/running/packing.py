@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
@@ -13,13 +13,17 @@ import numpy as np
 Tree = Any
 
 
+def _by_dtype(places: Iterable[tuple[int, Any]]) -> dict[np.dtype, list[int]]:
+    """Returns the indices of the leaves of each dtype, from indices and dtypes."""
+    kinds: dict[np.dtype, list[int]] = {}
+    for place, dtype in places:
+        kinds.setdefault(np.dtype(dtype), []).append(place)
+    return kinds
+
+
 def _kinds(leaves: Sequence[tuple[tuple[int, ...], np.dtype]]) -> dict[np.dtype, list[int]]:
     """Returns, for each dtype, the indices of the leaves that hold one number per item."""
-    kinds: dict[np.dtype, list[int]] = {}
-    for place, (shape, dtype) in enumerate(leaves):
-        if len(shape) == 1:
-            kinds.setdefault(dtype, []).append(place)
-    return kinds
+    return _by_dtype((place, dtype) for place, (shape, dtype) in enumerate(leaves) if len(shape) == 1)
 
 
 def abstract(tree: Tree, rows: int | None = None) -> tuple[Any, tuple]:
@@ -78,10 +82,7 @@ def unpack(packed: Sequence[jax.Array], item: tuple[Any, tuple]) -> Tree:
 
 def _columns(shapes: Tree) -> dict[np.dtype, list[int]]:
     """Returns, for each dtype, the indices of the leaves of one result."""
-    kinds: dict[np.dtype, list[int]] = {}
-    for place, leaf in enumerate(jax.tree.leaves(shapes)):
-        kinds.setdefault(np.dtype(leaf.dtype), []).append(place)
-    return kinds
+    return _by_dtype((place, leaf.dtype) for place, leaf in enumerate(jax.tree.leaves(shapes)))
 
 
 def result_rows(shapes: Tree, rows: int) -> list[tuple[tuple[int, int], np.dtype]]:

@@ -269,7 +269,7 @@ def set_up(
     if recipe.has_reward:
         _check_reward(setup, axes)
     if trains:
-        check_optimisers(recipe, dataset.shape)
+        check_optimisers(recipe, parameters)
         num_parameters = setup.sizes.num_parameters or 0
         check_memory(config, shape, trains=True, runs=runs, num_parameters=num_parameters, asked=asked)
     return setup

@@ -141,8 +141,9 @@ def without_incomplete(out: Path, study: optuna.Study, batch: int) -> optuna.Stu
     first, created, kept = left[0].number, 0, []
     for line in (out / files.JOURNAL).read_bytes().splitlines(keepends=True):
         operation = json.loads(line)
-        created += operation["op_code"] == _CREATE_TRIAL
-        number = created - 1 if operation["op_code"] == _CREATE_TRIAL else operation.get("trial_id", -1)
+        begins = operation["op_code"] == _CREATE_TRIAL
+        created += begins
+        number = created - 1 if begins else operation.get("trial_id", -1)
         if number < first:
             kept.append(line)
     files.write_bytes(out / files.JOURNAL, b"".join(kept))
@@ -164,7 +165,7 @@ def note_steps(study: optuna.Study, batch: int, more_seeds: bool, more_trials: b
         Whether it has grown in this way, now or before.
     """
     done, before = len(finished(study)), study.user_attrs.get("batch", batch)
-    other_batches = more_trials and ((done % batch > 0 and not begun(study)) or batch != before)
+    other_batches = more_trials and ((done % batch > 0 and not _running(study)) or batch != before)
     grown = bool(study.user_attrs.get("grown")) or (done > 0 and (more_seeds or other_batches))
     for name, value in (("batch", batch), ("grown", grown)):
         if study.user_attrs.get(name) != value:
