@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from d2djax.checks import check_shape, check_values, is_not_negative, shown
@@ -212,7 +213,7 @@ def outage_probability(rss: Array, rate: Array | float, noise_power: Array | flo
     # Noise over power, not power over noise: powers near 1e-15 W would lose digits when squared or inverted.
     ratio = (2.0**rate - 1.0) * (noise_power / jnp.where(heard, rss, 1.0))
     outage = jnp.where(heard, -jnp.expm1(-ratio), 1.0)
-    return jnp.where(jnp.eye(rss.shape[-1], dtype=bool), 0.0, outage)
+    return jnp.where(np.eye(rss.shape[-1], dtype=bool), 0.0, outage)
 
 
 def draw_state(key: Array, episode: Array, config: Config) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from d2djax.checks import check_values, is_finite, is_share
@@ -73,7 +74,7 @@ def reliable_clusters(outage: Array, alpha: Array | float) -> Array:
     worst = jnp.maximum(worst, worst.T)
     device = jnp.arange(num_devices, dtype=jnp.int32)
     # Two devices above the limit never end up in one cluster.
-    may_join = (worst <= alpha) & (device[:, None] != device)
+    may_join = (worst <= alpha) & ~np.eye(num_devices, dtype=bool)
     distance = jnp.where(may_join, worst, jnp.inf)
     carry = (distance, device, device, jnp.int32(0))
     owner = jax.lax.while_loop(lambda carry: carry[3] < num_devices, lambda carry: _follow(*carry), carry)[1]

@@ -171,7 +171,7 @@ def mean_distance(position: Array) -> Array:
         [...] float, metres.
     """
     num_devices = position.shape[-2]
-    between = jnp.where(jnp.eye(num_devices, dtype=bool), 0.0, distances(position))
+    between = jnp.where(np.eye(num_devices, dtype=bool), 0.0, distances(position))
     return jnp.sum(between, axis=(-2, -1)) / (num_devices * (num_devices - 1))
 
 

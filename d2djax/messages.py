@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from d2djax.checks import check_links, check_shape, check_values, is_not_negative, is_share
@@ -59,7 +60,7 @@ def offers(counts: Array, thresholds: Array, trust: Array) -> Offers:
         The offers.
     """
     counts, thresholds = jnp.asarray(counts, jnp.float32), jnp.asarray(thresholds, jnp.float32)
-    trusted = jnp.swapaxes(jnp.asarray(trust), 0, 1) & ~jnp.eye(counts.shape[0], dtype=bool)[:, :, None]
+    trusted = jnp.swapaxes(jnp.asarray(trust), 0, 1) & ~np.eye(counts.shape[0], dtype=bool)[:, :, None]
     # Deviation: eq. 8 lacks the clamp; a transmitter below its threshold would offer a negative number.
     surplus = jnp.maximum(counts - thresholds, 0.0)
     available = jnp.where(trusted, surplus[None], 0.0)

@@ -138,7 +138,8 @@ def cumulative(weight: Array) -> Array:
     block = min(size, BLOCK)
     num_blocks = -(-size // block)
     padded = jnp.pad(weight, (*((0, 0) for _ in batch), (0, num_blocks * block - size)))
-    ones = jnp.triu(jnp.ones((block, block), weight.dtype))
+    # A constant of NumPy needs no compiled code.
+    ones = np.triu(np.ones((block, block), weight.dtype))
     # Full precision: by default a GPU would round these weights to ten bits.
     within = jnp.matmul(padded.reshape(*batch, num_blocks, block), ones, precision=jax.lax.Precision.HIGHEST)
     if num_blocks == 1:

@@ -140,10 +140,11 @@ def transfer(points: Array, counts: Array, links: Array, received: Array) -> Hol
     first = start[links] + _offset_in_class(links, received)
     # Along the list of points, the owner changes in steps: by one at the start of the next device's points, and to
     # a receiver and back at the start and end of its share. The cumulative sum of these steps is the owner.
-    # Positions without a point, after the last device, get the owner N, which does not exist.
     step = jnp.broadcast_to((device - links)[:, None], received.shape)
-    change = jnp.zeros(total + 1, jnp.int32).at[jnp.append(start[1:, 0], jnp.sum(counts))].add(1)
+    change = jnp.zeros(total + 1, jnp.int32).at[start[1:, 0]].add(1)
     owner = jnp.cumsum(change.at[first].add(step).at[first + received].add(-step))[:-1]
+    # Positions without a point, after those of the last device, get the owner N, which does not exist.
+    owner = jnp.where(points < 0, num_devices, owner)
     order = jnp.argsort(owner, stable=True)
     size = jnp.zeros(num_devices, jnp.int32).at[owner].add(1)
     return Holding(points[order], sum_before(size), size)

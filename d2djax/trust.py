@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from d2djax.config import Config
@@ -28,4 +29,4 @@ def draw_trust(key: Array, config: Config) -> Array:
         rank < config.num_sensitive_classes, config.sensitive_trust_probability, config.trust_probability
     )
     uniform = uniform_numbers(at(key, Stream.TRUST, 1), (num_devices, num_devices, num_classes))
-    return (uniform < probability[None, None, :]) | jnp.eye(num_devices, dtype=bool)[:, :, None]
+    return (uniform < probability[None, None, :]) | np.eye(num_devices, dtype=bool)[:, :, None]
