@@ -670,7 +670,7 @@ def variable_rows(found):
             dims += ["policy, episode"]
             meaning = meaning.removesuffix(", in each state")
             assert learning.attrs["units"] == one.attrs["units"]
-            assert learning.attrs["long_name"] == f"{meaning}, while they learn"
+            assert learning.attrs["long_name"] == f"{meaning}, during discovery"
         rows.append(f"| {names} | {'; '.join(dims)} | {one.attrs['units']} | {meaning} |")
     return "\n".join(rows)
 

@@ -358,7 +358,7 @@ def test_it_is_named_where_its_values_are(found, papers, swept):
     name = f"{__name__}.Paid"
     for results in (found, swept[2]):
         assert own_reward(results) == name
-        assert results["discovery_reward"].attrs["long_name"].endswith(f"while they learn, {name}")
+        assert results["discovery_reward"].attrs["long_name"].endswith(f"during discovery, {name}")
         assert "reward" not in results["graph_reference_reward"].attrs
     assert f"devices learn with {name}" in str(summary_table(found).title)
     assert f"by {name}" in plots.reward_curve(found).axes[0].get_ylabel()

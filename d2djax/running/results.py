@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # name: (unit, meaning)
 _LEARNING = {
-    "accuracy": ("1", "share of held-out points that the global model classifies right"),
+    "accuracy": ("1", "share of held-out points that the global model classifies correctly"),
     "loss": ("nat", "mean cross entropy of the global model on held-out points"),
     "train_loss": ("nat", "mean cross entropy of the minibatches since the last evaluation"),
     "drift": ("1", "mean distance of the local models from their average before an aggregation"),
@@ -53,12 +53,12 @@ STATUS = (
 )
 # Where a number is missing on purpose; `status` reports numbers that are not finite anywhere else.
 MISSING = {
-    "exchange_energy": "NaN for pooled, whose points move by no exchange",
+    "exchange_energy": "NaN for pooled, which has no exchange",
     **{name: "NaN in round 0, before the first minibatch" for name in ("train_loss", "drift")},
     **{f"graph_{name}": "NaN for pooled, which has no graph" for name in _WORTH},
     **{f"discovery_{name}": "NaN for policies that do not learn" for name in (*_WORTH, "entropy")},
 }
-ROUND = "local steps taken; 0: the first model, before training"
+ROUND = "local steps so far; 0: the initial model, before training"
 _ENTROPY = {"entropy": ("nat", "mean entropy of the policies")}
 
 
@@ -103,17 +103,22 @@ def variables(
         Dimensions (`run` first), values, and attributes of each variable, by name.
     """
     per_policy = ("run", "policy")
-    network, links = graphs.network, "transmitter of each device; itself where it has no link"
+    network, links = graphs.network, "transmitter of each device; the device itself where it has no link"
     found = {
-        "position": (("run", "device", "axis"), graphs.place, "m", "place of each device at the exchange"),
+        "position": (("run", "device", "axis"), graphs.place, "m", "position of each device during the exchange"),
         "cluster": (("run", "device"), network.cluster, "1", "label of the reliable cluster"),
         "exchange_state": (("run",), graphs.state, "1", "channel state in which the exchange happens"),
         "links": ((*per_policy, "state", "device"), graphs.links, "1", links),
         "counts_before": (("run", "device", "class"), network.counts, "point", "points before the exchange"),
         "counts": ((*per_policy, "device", "class"), graphs.counts, "point", "points after the exchange"),
         "exchange_energy": (per_policy, graphs.exchange_energy, "J", "energy of the exchange before training"),
-        "control_energy": (per_policy, graphs.control_energy, "J", "energy of the messages that agree on it"),
-        "points_moved": (per_policy, graphs.points_moved, "point", "points that changed their device"),
+        "control_energy": (
+            per_policy,
+            graphs.control_energy,
+            "J",
+            "energy of all control messages, those of discovery included",
+        ),
+        "points_moved": (per_policy, graphs.points_moved, "point", "points that moved to another device"),
     }
     if num_parameters is not None:
         number, bits = uploads(config.num_devices, num_parameters, config)
@@ -122,7 +127,7 @@ def variables(
         found["upload_energy"] = (("run",), graphs.upload_energy, "J", f"energy {aggregation}")
         found["upload_bits"] = (("run",), upload_bits, "bit", "bits sent to the server for one aggregation")
     if learning is not None:
-        by_class = "share of each class's held-out points that the global model classifies right"
+        by_class = "share of each class's held-out points that the global model classifies correctly"
         found["class_accuracy"] = ((*per_policy, "round", "class"), learning.class_accuracy, "1", by_class)
         for name, (unit, meaning) in _LEARNING.items():
             found[name] = ((*per_policy, "round"), getattr(learning, name), unit, meaning)
@@ -136,7 +141,7 @@ def variables(
     if graphs.history is not None:
         for name, (unit, meaning) in (_WORTH | _ENTROPY).items():
             values = getattr(graphs.history, name)
-            found[f"discovery_{name}"] = ((*per_policy, "episode"), values, unit, f"{meaning}, while they learn")
+            found[f"discovery_{name}"] = ((*per_policy, "episode"), values, unit, f"{meaning}, during discovery")
     numbers: dict[str, Variable] = {
         name: (dims, np.asarray(values), {"units": unit, "long_name": meaning} | _missing(name))
         for name, (dims, values, unit, meaning) in found.items()
