@@ -108,7 +108,7 @@ def check_optimisers(recipe: Recipe, parameters: Parameters) -> None:
         parameters: parameters of the model as `jax.ShapeDtypeStruct`.
 
     Raises:
-        ValueError: an optimiser fails; one line names it and the reason.
+        ValueError: an optimiser fails or ignores its step size; one line names it and the reason.
     """
     for name, make in (("client", recipe.client), ("server", recipe.server)):
         if make is None or make is optax.sgd:
@@ -121,8 +121,16 @@ def check_optimisers(recipe: Recipe, parameters: Parameters) -> None:
             return optimiser.update(parameters, optimiser.init(parameters), parameters)
 
         try:
-            jax.eval_shape(step, jax.ShapeDtypeStruct((), jnp.float32), parameters)
+            traced = jax.make_jaxpr(step)(jax.ShapeDtypeStruct((), jnp.float32), parameters).jaxpr
         except Exception as error:
             raise ValueError(
                 f"recipe.{name} must make an optimiser from a traced step size: {cut(str(error), 90)}"
             ) from error
+        # Otherwise results would name a step size with which nothing was computed.
+        rate, used = traced.invars[0], [traced.outvars, *(equation.invars for equation in traced.eqns)]
+        if not any(rate is one for some in used for one in some):
+            setting = "learning_rate" if name == "client" else "server_learning_rate"
+            raise ValueError(
+                f"recipe.{name} must use the step size that it is given, the setting {setting}, as in "
+                "lambda rate: optax.adam(rate); it ignores it"
+            )

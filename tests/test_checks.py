@@ -361,6 +361,12 @@ def test_parts_of_a_recipe(options, message):
         ({"client": lambda rate: 3}, "recipe.client must make an optimiser .*: it returns 3"),
         ({"server": lambda rate: None}, "recipe.server must make an optimiser .*: it returns None"),
         ({"client": lambda rate: optax.adam(float(rate))}, "from a traced step size"),
+        (
+            {"client": lambda rate: optax.sgd(0.1)},
+            "recipe.client must use .* the setting learning_rate, .*ignores it",
+        ),
+        ({"server": lambda rate: optax.adam(1e-3)}, "recipe.server must use .* the setting server_learning_rate"),
+        ({"client": lambda rate: optax.chain(optax.clip(1.0), optax.sgd(0.1))}, "recipe.client must use"),
     ],
 )
 def test_optimisers_that_cannot_be_made(call, tiny_config, options, message):
