@@ -136,6 +136,8 @@ def _of_owners(config: Config, dataset: Dataset, axes: Collection[str]) -> Confi
     wrong = [name for name in OF_OWNERS if name in axes]
     if wrong:
         raise ValueError(f"{wrong[0]} cannot be an axis if points have owners, as in {dataset.name}")
+    if len(sizes) < 2:
+        raise ValueError(f"the points of {dataset.name} must have at least 2 owners; got {len(sizes)}")
     # A setting at its default counts as not set.
     if config.num_devices not in (len(sizes), Config.num_devices):
         raise ValueError(

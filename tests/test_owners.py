@@ -273,7 +273,7 @@ def test_what_owners_say_is_no_axis(tmp_path):
 
 
 def test_a_single_owner_has_nobody_to_ask():
-    with pytest.raises(ValueError, match="num_devices must be at least 2; got 1"):
+    with pytest.raises(ValueError, match="the points of mine must have at least 2 owners; got 1"):
         set_up(GRAPHS, small(np.zeros(6)), None, trains=False)
 
 
