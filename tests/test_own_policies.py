@@ -187,6 +187,12 @@ FAULTS = {
         "numbers of a policy must stay traced",
     ),
     "a number is fixed": (Fixed, "slope is not, so each new value recompiles"),
+    "no such device": (
+        policy_class(best=lambda self, memory: jnp.full(memory["sum"].shape[:2], 5)),
+        "links of best must be in 0..4 for 5 devices; got 5",
+    ),
+    "not a number": (lambda: Mean(math.nan), "temperature must be a finite number; got nan"),
+    "not hashable": (policy_class(__hash__=None), "the policy must be hashable except for its numbers"),
 }
 
 
@@ -195,6 +201,29 @@ def test_faults_are_found(checked, fault):
     kind, message = FAULTS[fault]
     found = checked(kind())
     assert len(found) == 1 and message in found[0], found
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Warm(Mean):
+    """A policy whose memory starts with its number; its weights have a fault."""
+
+    temperature: float = 1.0
+
+    def init(self, key, known, config):
+        return jax.tree.map(lambda leaf: jnp.full(leaf.shape, self.temperature), super().init(key, known, config))
+
+    def weights(self, key, memory, state):
+        return -jnp.ones(memory["sum"].shape[1:])
+
+
+def test_a_whole_number_for_a_real_one_is_no_fault(checked):
+    assert checked(Warm(2)) == ["weights must be 0 or more; got -1 within the first episodes"]
+
+
+def test_per_device_names_what_it_takes():
+    with pytest.raises(ValueError, match="per_device takes a policy with information 'own' or 'heard'; got 3"):
+        per_device(3)
 
 
 def test_numbers_that_are_lost_after_many_episodes_are_found(checked):

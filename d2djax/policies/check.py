@@ -15,8 +15,8 @@ from d2djax.discovery import learn
 from d2djax.episode import exchange_and_reward, prepare
 from d2djax.information import LEVELS, feedback_of, known_of
 from d2djax.network import Network, make_network
-from d2djax.parts import numbers_of
-from d2djax.policies.own import fault_of_update
+from d2djax.parts import as_declared, check_part, numbers_of
+from d2djax.policies.own import checked_links, fault_of_update
 from d2djax.rng import run_key
 from d2djax.validation import validate
 
@@ -37,8 +37,8 @@ def check_policy(policy: Any, config: Config | None = None) -> list[str]:
     found = _interface(policy)
     if found:
         return found
-    trial = _Trial(policy, validate(SMALL if config is None else config))
-    for check in (_fixed_point, _weights, _batch, _numbering, _compiles_once, _finite):
+    trial = _Trial(as_declared(policy), validate(SMALL if config is None else config))
+    for check in (_fixed_point, _weights, _batch, _numbering, _compiles_once, _finite, _best):
         try:
             fault = check(trial)
         except Exception as error:
@@ -59,11 +59,10 @@ def _interface(policy: Any) -> list[str]:
     level = getattr(policy, "information", None)
     if level not in LEVELS:
         return [f"information must be one of {', '.join(LEVELS)}; got {level!r}"]
-    leaves = jax.tree.leaves(policy)
-    if any(leaf is policy for leaf in leaves):
-        return [
-            "the policy must be a pytree: put @jax.tree_util.register_dataclass above its @dataclass(frozen=True)"
-        ]
+    try:
+        check_part("the policy", policy)
+    except ValueError as error:
+        return [str(error)]
     return []
 
 
@@ -222,4 +221,15 @@ def _finite(trial: _Trial) -> str | None:
         fault = _fault_of(trial.weights(jax.random.key(2), memory, jnp.int32(state)))
         if fault:
             return f"{fault} after {config.num_episodes:,} episodes"
+    return None
+
+
+def _best(trial: _Trial) -> str | None:
+    if not hasattr(trial.policy, "best"):
+        return None
+    *_, (memory, *_) = trial.episodes()
+    try:
+        checked_links("best", trial.policy.best(memory), (trial.config.num_states, trial.config.num_devices))
+    except ValueError as error:
+        return str(error)
     return None

@@ -46,8 +46,20 @@ def fault_of_update(before: Any, after: Any) -> str | None:
     return None
 
 
-def _links(where: str, found: Any, shape: Sequence[int]) -> Array:
-    """Checks links from custom code, and converts them to [S, N] int32."""
+def checked_links(where: str, found: Any, shape: Sequence[int]) -> Array:
+    """Checks links from custom code, and converts them.
+
+    Args:
+        where: what returned the links, for messages.
+        found: anything.
+        shape: `(S, N)`.
+
+    Returns:
+        [S, N] int32.
+
+    Raises:
+        ValueError: they are no whole numbers [S, N], or outside `jit` no device numbers.
+    """
     kind = getattr(found, "dtype", None)
     if kind is None or kind.kind not in "iu" or found.shape != tuple(shape):
         what = f"{kind}{list(found.shape)}" if hasattr(found, "shape") else shown(found)
@@ -75,7 +87,7 @@ class OwnGraph:
         # A graph that does not depend on the network is checked here, before anything compiles.
         with jax.ensure_compile_time_eval():
             found = _call(where, self.function, key, network, config)
-            return _links(where, found, (num_states, num_devices))
+            return checked_links(where, found, (num_states, num_devices))
 
 
 @dataclass(frozen=True)
@@ -104,7 +116,7 @@ class OwnPolicy:
     def best(self) -> Callable[[Any], Array]:
         """`(memory) -> links`, [S, N] int32, if the policy has `best`; otherwise raises AttributeError."""
         _ = self.policy.best
-        return lambda memory: _links(f"policies[{self.name!r}].best", self._call("best", memory), self.sizes)
+        return lambda memory: checked_links(f"policies[{self.name!r}].best", self._call("best", memory), self.sizes)
 
     def init(self, key: Array, known: Any, config: Any) -> Any:
         """The memory before the first episode.

@@ -8,6 +8,9 @@ from typing import Any
 import jax
 from jax import Array
 
+from d2djax.checks import shown
+from d2djax.information import LEVELS
+
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
@@ -93,8 +96,10 @@ def per_device(policy: Any) -> PerDevice:
         The policy.
 
     Raises:
-        ValueError: its information level is "all", which a single device does not have.
+        ValueError: its information level is "all", which a single device does not have, or it has none.
     """
+    if getattr(policy, "information", None) not in LEVELS:
+        raise ValueError(f"per_device takes a policy with information 'own' or 'heard'; got {shown(policy)}")
     if policy.information == "all":
         raise ValueError("per_device takes a policy with information 'own' or 'heard'; 'all' is not one device's")
     return PerDevice(policy)
