@@ -541,6 +541,13 @@ def test_damage_beyond_what_is_asked_for_is_kept_for_later(sound, tmp_path):
     check(results.read(path), GAMMAS, SEEDS)
 
 
+def test_one_variable_is_no_dataset(tmp_path):
+    one = xarray.DataArray([1.0], dims="run", name="accuracy")
+    with pytest.raises(ValueError, match="such as the results of run; got DataArray"):
+        results.save(one, tmp_path / "one")  # type: ignore[arg-type]
+    assert not any(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_damage_to_saved_results_is_seen(sound, tmp_path, seed):
     path, rng = tmp_path / "results.zarr", random.Random(seed)

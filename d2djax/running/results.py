@@ -409,11 +409,15 @@ def save(dataset: xarray.Dataset, path: str | os.PathLike[str]) -> Path:
         The path.
 
     Raises:
-        ValueError: something else exists at `path`.
+        ValueError: `dataset` is no dataset, or something else exists at `path`.
         OSError: the store cannot be written; an earlier store stays unchanged.
     """
+    import xarray
     import zarr
 
+    if not isinstance(dataset, xarray.Dataset):
+        kind = type(dataset).__name__
+        raise ValueError(f"dataset must be an xarray.Dataset, such as the results of run; got {kind}")
     path = files.expand(path, "path")
     kind = "search" if "trial" in dataset.dims else "sweep" if "done" in dataset else "run"
     found = files.kind_of(path)
