@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from d2djax.config import Config
     from d2djax.data import Dataset, load
     from d2djax.discovery import Discovery, discover
+    from d2djax.environment import Environment
     from d2djax.network import Network, make_network
     from d2djax.networks import GivenNetwork
     from d2djax.points import arrange
@@ -34,6 +35,7 @@ __all__ = [
     "Config",
     "Dataset",
     "Discovery",
+    "Environment",
     "GivenNetwork",
     "LogUniform",
     "Network",
@@ -75,6 +77,7 @@ _PLACES = {
     "policies.per_device": ("per_device",),
     "recipe": ("Recipe",),
     "simulation": ("Result", "simulate"),
+    "environment": ("Environment",),
     "running.network_files": ("load_network",),
     "running.machine": ("use_all_cores", "use_compilation_cache"),
     "running.results": ("read", "save"),
