@@ -192,8 +192,12 @@ def exchange_energy(position: Array, links: Array, sent: Array, bits_per_point: 
     return jnp.sum(_link_energy(sent * bits_per_point, distance, config.d2d_power, config))
 
 
-def control_energy(position: Array, num_exchanges: Array | int, num_classes: int, config: Config) -> Array:
+def control_energy(
+    position: Array, num_exchanges: Array | int, num_classes: int, config: Config, num_offers: Array | int = 0
+) -> Array:
     """Energy of the control messages of exchanges: V, Q (L numbers each) and the local reward, per device.
+
+    A device that hears further offers receives a V of L numbers for each of them.
 
     All messages count at the mean distance of two devices, since links change between episodes.
 
@@ -202,12 +206,15 @@ def control_energy(position: Array, num_exchanges: Array | int, num_classes: int
         num_exchanges: [...] number of exchanges on which all devices agree; see `Candidate.num_exchanges`.
         num_classes: `L`.
         config: `power_mode` and the powers.
+        num_offers: [...] number of offers that each device hears besides; see `Candidate.num_offers`.
 
     Returns:
         [...] float32, joules.
     """
-    bits = position.shape[0] * (2 * num_classes + 1) * BITS_PER_NUMBER
-    return num_exchanges * _link_energy(jnp.float32(bits), mean_distance(position), config.d2d_power, config)
+    numbers, distance = position.shape[0] * BITS_PER_NUMBER, mean_distance(position)
+    exchange = _link_energy(jnp.float32(numbers * (2 * num_classes + 1)), distance, config.d2d_power, config)
+    offer = _link_energy(jnp.float32(numbers * num_classes), distance, config.d2d_power, config)
+    return num_exchanges * exchange + num_offers * offer
 
 
 def uploads(num_devices: int, num_parameters: int, config: Config) -> tuple[Array | int, int]:

@@ -264,6 +264,7 @@ def find_graphs(
         # Pooled points use no graph, so there are no values.
         graph_values = jax.tree.map(lambda value: put(value, jnp.nan), graph_values)
     exchanges = jnp.array([one.num_exchanges(config) for one in candidates.values()], jnp.float32)
+    heard = jnp.array([one.num_offers(config) for one in candidates.values()], jnp.float32)
     return Graphs(
         network=network,
         state=state,
@@ -274,7 +275,7 @@ def find_graphs(
         counts=moved.counts,
         points_moved=moved.points_moved,
         exchange_energy=moved.exchange_energy,
-        control_energy=energy.control_energy(place, exchanges, config.num_classes, config),
+        control_energy=energy.control_energy(place, exchanges, config.num_classes, config, heard),
         upload_energy=None if num_parameters is None else energy.upload_energy(place, num_parameters, config),
         history=_histories([history for _, history in found]),
         bound=_bound(candidates, network, config, reward),

@@ -7,7 +7,6 @@ import tempfile
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
 
 import jax
 import jaxlib.version
@@ -15,7 +14,8 @@ import numpy as np
 import pytest
 
 import d2djax
-from d2djax.config import Config, PolicyName
+from d2djax.analysis.studies import ALL
+from d2djax.config import Config
 from d2djax.data.types import Dataset
 from d2djax.network import make_network
 from d2djax.rng import run_key
@@ -111,8 +111,8 @@ def tiny_dataset():
 
 @pytest.fixture(scope="session")
 def every_policy(tiny_config, tiny_dataset):
-    """Results of the seeds 0, 1 and 2 with every policy of the package, for tests that look at them."""
-    config = replace(tiny_config, policies=get_args(PolicyName))
+    """Results of the seeds 0, 1 and 2 with every policy of the paper's figures, for tests that look at them."""
+    config = replace(tiny_config, policies=ALL)
     return d2djax.run(config, 3, data=tiny_dataset, progress=False, width=1)
 
 

@@ -10,6 +10,7 @@ import time
 import tomllib
 from importlib import metadata
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -17,7 +18,9 @@ import d2djax
 from d2djax.cli import arguments, options, parser
 from d2djax.running import repeat
 from d2djax.running.axes import Choice, LogUniform, Uniform
-from d2djax.settings import Config
+from d2djax.settings import Config, PolicyName
+
+POLICIES = ", ".join(get_args(PolicyName))
 
 COMMANDS = {
     "run": options.Run,
@@ -142,7 +145,7 @@ def test_units_are_in_the_help():
 def test_choices_are_named(capsys):
     text = " ".join(printed(capsys, "run", "--help").split())
     assert "--scheme fedavg|fedprox|fedsgd" in text
-    assert "Any of none, uniform, rl, nearest, best_response, pooled." in text
+    assert f"Any of {POLICIES}." in text
     text = " ".join(printed(capsys, "figure", "--help").split())
     assert "usage: d2djax figure NAMES [OPTIONS]" in text and "2a to 2h of the paper" in text and "[[" not in text
     assert "fashion_mnist|cifar10" in printed(capsys, "download", "--help")
@@ -199,7 +202,7 @@ def test_none_in_every_spelling(file, none):
         ("run --gamma 0,5", "--gamma must be a number; got '0,5'"),
         ("run --score-fraction half", "--score-fraction must be a number or none; got 'half'"),
         ("run --dataset fashion-mnist", "cifar10, own; got 'fashion-mnist'; did you mean fashion_mnist?"),
-        ("run --policies rl best", "--policies must be one of none, uniform, rl, nearest, best_response, pooled"),
+        ("run --policies rl best", f"--policies must be one of {POLICIES}"),
         ("run --reference-weights 1 2", "--reference-weights: expected 4 arguments"),
         ("run --seeds 1,b", "--seeds must be a whole number; got 'b'"),
         ("run --seeds 1,2 --first-seed 4", "--first-seed needs a number of runs"),

@@ -1,7 +1,6 @@
 import csv
 import io
 import sys
-from typing import get_args
 
 import matplotlib
 import numpy as np
@@ -17,10 +16,8 @@ from d2djax.analysis import drawings, plots, statistics
 from d2djax.analysis.looks import CLUSTER_COLOURS, INTER_COLOUR, looks_of
 from d2djax.analysis.readout import numbers_of
 from d2djax.analysis.statistics import bounds_of, interval, limits
+from d2djax.analysis.studies import ALL as POLICIES
 from d2djax.analysis.tables import cost_table, summary_table
-from d2djax.config import PolicyName
-
-POLICIES = get_args(PolicyName)
 
 
 @pytest.fixture(scope="module")

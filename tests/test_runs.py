@@ -7,7 +7,6 @@ from dataclasses import asdict, replace
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
-from typing import get_args
 
 import flax.linen as nn
 import jax
@@ -19,14 +18,14 @@ from scipy.special import stdtrit
 
 import d2djax
 from d2djax.analysis import statistics
-from d2djax.config import Config, PolicyName
+from d2djax.analysis.studies import ALL as POLICIES
+from d2djax.config import Config
 from d2djax.data.types import DataError, Dataset
 from d2djax.points import arrange
 from d2djax.rng import run_key
 from d2djax.running import identity, programs, results, runs
 from d2djax.supply import held_out_sizes
 
-POLICIES = get_args(PolicyName)
 WHOLE = ("status", "cluster", "exchange_state", "links", "counts", "counts_before", "points_moved")
 # A program that computes several runs at a time, or other policies beside, sums in another order.
 TOLERANCE = {"rtol": 2e-6, "atol": 1e-6}

@@ -29,6 +29,7 @@ LOOKS: dict[str, tuple[str, Any]] = {
     "nearest": ("#009E73", "-."),
     "best_response": ("#CC79A7", (0, (5, 1))),
     "pooled": ("#56B4E9", (0, (1, 1))),
+    "offers": ("#D55E00", "--"),
 }
 # References for the other policies, drawn thin and without a band.
 REFERENCES = ("nearest", "best_response", "pooled")

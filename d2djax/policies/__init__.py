@@ -12,6 +12,7 @@ from d2djax.config import Config
 from d2djax.discovery import boltzmann
 from d2djax.information import LEVELS
 from d2djax.parts import check_part, without_numbers
+from d2djax.policies import offers
 from d2djax.policies.own import OwnGraph
 
 
@@ -26,6 +27,7 @@ class Candidate:
         starts_at_bound: whether it values untried links at `initial_value`, by default a bound on the reward.
         seeks_reward: whether its rule also takes the reward: `(key, network, config, reward) -> links`.
         agrees: whether its devices send messages to agree on the exchange.
+        hears: whether each device hears the offers of all others once, before the first episode.
         has_graph: whether points move over its graph; otherwise they are pooled and redistributed.
     """
 
@@ -34,6 +36,7 @@ class Candidate:
     starts_at_bound: bool = False
     seeks_reward: bool = False
     agrees: bool = True
+    hears: bool = False
     has_graph: bool = True
 
     def num_exchanges(self, config: Config) -> int:
@@ -47,6 +50,17 @@ class Candidate:
         """
         return (1 + config.num_episodes * self.learns) * self.agrees
 
+    def num_offers(self, config: Config) -> int:
+        """How many offers each device hears besides those of the exchanges.
+
+        Args:
+            config: `num_devices`.
+
+        Returns:
+            N - 1, or 0 for a policy that does not hear them.
+        """
+        return (config.num_devices - 1) * self.hears
+
 
 BUILT_IN: dict[str, Candidate] = {
     "none": Candidate(baselines.none, agrees=False),
@@ -55,6 +69,7 @@ BUILT_IN: dict[str, Candidate] = {
     "nearest": Candidate(baselines.nearest),
     "best_response": Candidate(baselines.best_response, seeks_reward=True),
     "pooled": Candidate(baselines.none, agrees=False, has_graph=False),
+    "offers": Candidate(offers.offers, hears=True),
 }
 
 
@@ -120,8 +135,11 @@ def candidates_of(config: Config, own: Mapping[str, Any]) -> dict[str, Candidate
     """
     found = {name: BUILT_IN[name] for name in config.policies}
     for name, rule in own.items():
-        learns = is_learner(rule)
-        found[name] = Candidate(without_numbers(rule) if learns else OwnGraph(name, rule), learns)
+        if is_learner(rule):
+            # What level "all" adds is in no message of the paper, so its cost is unknown and not counted.
+            found[name] = Candidate(without_numbers(rule), learns=True, hears=rule.information == "heard")
+        else:
+            found[name] = Candidate(OwnGraph(name, rule))
     if not found:
         raise ValueError("policies must name at least one policy; got ()")
     return found

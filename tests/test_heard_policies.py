@@ -1,0 +1,115 @@
+"""Policies that hear the offers, and those that see everything: `offers`."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import d2djax
+from d2djax.config import score_fraction
+from d2djax.energy import control_energy
+from d2djax.network import Network
+from d2djax.policies import BUILT_IN, candidates_of
+from d2djax.policies.offers import offers
+from d2djax.rng import run_key
+from d2djax.validation import validate
+
+# Three devices hold 40 points of one or two of four classes and need 8 of a class, 3 classes, and .9 of 8 to score.
+SMALL = validate(
+    d2djax.Config(
+        dataset="fashion_mnist",
+        num_devices=3,
+        num_classes=4,
+        num_states=2,
+        classes_per_device=2,
+        points_per_device=40,
+        threshold=8.0,
+        min_classes=3,
+    )
+)
+COUNTS = [[20, 20, 0, 0], [0, 20, 20, 0], [0, 0, 20, 20]]
+
+
+@pytest.fixture(scope="module")
+def hand():
+    """A network by hand: device 0 trusts nobody with its class 1, and links of device 2 to 0 fail in state 1."""
+    outage = np.full((2, 3, 3), 0.05, np.float32)
+    outage[0, 0, 2] = 0.06
+    outage[1, 0, 2] = 0.5
+    outage[:, np.arange(3), np.arange(3)] = 0.0
+    trust = np.ones((3, 3, 4), bool)
+    trust[0, 1, 0] = trust[0, 2, 0] = False
+    return Network(
+        position=np.zeros((3, 2), np.float32),
+        rss=np.ones((2, 3, 3), np.float32),
+        outage=outage,
+        trust=trust,
+        counts=np.array(COUNTS, np.int32),
+        thresholds=np.full((3, 4), 8.0, np.float32),
+        cluster=np.zeros(3, np.int32),
+        budget=np.full(3, 300.0, np.float32),
+    )
+
+
+# --- offers ---
+
+
+def test_offers_by_hand(hand):
+    # From 1, device 0 would get class 2: three classes, 3 - 2 x .05. From 2, both that it lacks: 4 - 2 x .06, but
+    # in state 1 half of them is lost, which leaves it two classes, below the least number. Device 1 gets nothing
+    # that it lacks and may have from 0, and class 3 from 2. Device 2 gets class 1, from 0 and from 1 alike.
+    np.testing.assert_array_equal(offers(run_key(0), hand, SMALL), [[2, 2, 0], [1, 2, 0]])
+
+
+def test_a_device_that_no_link_helps_keeps_itself(hand):
+    nobody = replace(hand, trust=np.broadcast_to(np.eye(3, dtype=bool)[..., None], (3, 3, 4)))
+    np.testing.assert_array_equal(offers(run_key(0), nobody, SMALL), [[0, 1, 2]] * 2)
+
+
+def plain_offers(network, config):
+    """[S, N], device by device and class by class."""
+    num_states, num_devices, _ = network.outage.shape
+    needed = network.thresholds * (1.0 - config.max_outage)
+    found = np.zeros((num_states, num_devices), int)
+    for s, i in np.ndindex(found.shape):
+        worth = []
+        for j in range(num_devices):
+            number, outage = 0, network.outage[s, i, j]
+            for c, (own, other) in enumerate(zip(network.counts[i], network.counts[j], strict=True)):
+                spare = max(other - network.thresholds[j, c], 0.0) * (network.trust[j, i, c] and i != j)
+                asked = max(min(spare, network.thresholds[i, c] - own), 0.0)
+                number += own + (1.0 - outage) * asked >= needed[i, c] * (1.0 - 1e-5)
+            score = number if number >= config.min_classes else 0
+            worth.append(config.alpha_diversity * score - config.alpha_outage * outage)
+        found[s, i] = np.argmax(worth)
+    return found
+
+
+def test_offers_are_a_plain_loop(tiny_networks, tiny_config):
+    assert score_fraction(tiny_config) == 1.0 - tiny_config.max_outage
+    several = jax.tree.map(lambda leaf: leaf[:8], tiny_networks)
+    found = jax.jit(jax.vmap(lambda network: offers(run_key(0), network, tiny_config)))(several)
+    for run in range(8):
+        network = jax.tree.map(lambda leaf, run=run: leaf[run], several)
+        np.testing.assert_array_equal(found[run], plain_offers(network, tiny_config))
+
+
+def test_what_it_costs_to_hear_the_offers():
+    config = replace(SMALL, policies=("uniform", "offers"))
+    candidates = candidates_of(config, {})
+    assert [one.num_exchanges(config) for one in candidates.values()] == [1, 1]
+    assert [one.num_offers(config) for one in candidates.values()] == [0, 2]
+    # V, Q and the reward are 2 x 4 + 1 numbers, and each of two further offers is 4 numbers.
+    position = jnp.array([[0.0, 0.0], [100.0, 0.0], [0.0, 50.0]])
+    first, second = control_energy(position, jnp.ones(2), 4, config, jnp.array([0, 2]))
+    assert float(second / first) == pytest.approx(1 + 2 * 4 / 9)
+    assert first == control_energy(position, 1, 4, config)
+
+
+def test_own_policies_that_hear_the_offers_pay_too():
+    rule = {level: type("Rule", (), {"information": level, "weights": None})() for level in ("own", "heard", "all")}
+    found = candidates_of(replace(SMALL, policies=("rl",)), rule | {"graph": lambda key, network, config: None})
+    assert [name for name, one in found.items() if one.hears] == ["heard"]
+    assert [name for name, one in BUILT_IN.items() if one.hears] == ["offers"]
