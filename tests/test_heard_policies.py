@@ -1,17 +1,22 @@
-"""Policies that hear the offers, and those that see everything: `offers`."""
+"""Policies that hear the offers, and those that see everything: `offers` and `exact`."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import oracle
 import pytest
+from test_discovery import as_oracle
 
 import d2djax
 from d2djax.config import score_fraction
 from d2djax.energy import control_energy
-from d2djax.network import Network
+from d2djax.network import Network, make_network
 from d2djax.policies import BUILT_IN, candidates_of
+from d2djax.policies.exact import exact
 from d2djax.policies.offers import offers
 from d2djax.rng import run_key
 from d2djax.validation import validate
@@ -113,3 +118,49 @@ def test_own_policies_that_hear_the_offers_pay_too():
     found = candidates_of(replace(SMALL, policies=("rl",)), rule | {"graph": lambda key, network, config: None})
     assert [name for name, one in found.items() if one.hears] == ["heard"]
     assert [name for name, one in BUILT_IN.items() if one.hears] == ["offers"]
+
+
+# --- exact ---
+
+FOUR = replace(SMALL, num_devices=4)
+
+
+def test_exact_is_the_best_of_all_graphs():
+    make = jax.jit(lambda seed: make_network(run_key(seed), FOUR))
+    found = jax.jit(exact)
+    for run in range(3):
+        network = make(run)
+        links = np.asarray(found(run_key(run), network, FOUR))
+        plain, settings = as_oracle(network, FOUR)
+        for state in range(FOUR.num_states):
+            _, best = oracle.best_response_exhaustive(plain, state, settings)
+            # Sums of four rewards in single precision may rank two graphs that are worth the same differently.
+            assert oracle.total_reward_of(plain, state, links[state], settings) == pytest.approx(best, rel=1e-6)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Wanted:
+    """A reward that only one graph has."""
+
+    links: Any
+
+    def __call__(self, network, state, links, exchange, config):
+        value = jnp.where(jnp.all(links == self.links[state]), 1.0, 0.0) * jnp.ones(links.size)
+        return d2djax.Rewards(value, value, value, jnp.zeros(links.size))
+
+
+def test_exact_finds_any_graph_in_any_block(tiny_networks, tiny_config):
+    # Six devices are 46,656 graphs in 36 blocks: the first and the last graph, and one between.
+    wanted = np.array([[0] * 6, [5] * 6, [3, 1, 4, 1, 5, 2]])
+    network = jax.tree.map(lambda leaf: leaf[0], tiny_networks)
+    find = jax.jit(lambda wanted: exact(run_key(0), network, tiny_config, Wanted(wanted)))
+    np.testing.assert_array_equal(find(wanted), wanted)
+
+
+def test_exact_refuses_many_devices(hand):
+    with pytest.raises(ValueError, match="num_devices must be at most 7 with the policy 'exact'; got 8"):
+        d2djax.run(d2djax.Config(num_devices=8, policies=("rl", "exact")), training=False)
+    many = SimpleNamespace(outage=np.zeros((2, 8, 8)))
+    with pytest.raises(ValueError, match="num_devices must be at most 7 to compare all graphs; got 8"):
+        exact(run_key(0), many, SMALL)

@@ -30,9 +30,10 @@ LOOKS: dict[str, tuple[str, Any]] = {
     "best_response": ("#CC79A7", (0, (5, 1))),
     "pooled": ("#56B4E9", (0, (1, 1))),
     "offers": ("#D55E00", "--"),
+    "exact": ("#000000", (0, (5, 1))),
 }
 # References for the other policies, drawn thin and without a band.
-REFERENCES = ("nearest", "best_response", "pooled")
+REFERENCES = ("nearest", "best_response", "pooled", "exact")
 INTER_COLOUR, INSIDE_COLOUR = "#D55E00", "#555555"
 # Colours of devices: the palette without the colour of links between clusters.
 CLUSTER_COLOURS = tuple(colour for colour in PALETTE if colour != INTER_COLOUR)

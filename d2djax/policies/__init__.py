@@ -12,7 +12,7 @@ from d2djax.config import Config
 from d2djax.discovery import boltzmann
 from d2djax.information import LEVELS
 from d2djax.parts import check_part, without_numbers
-from d2djax.policies import offers
+from d2djax.policies import exact, offers
 from d2djax.policies.own import OwnGraph
 
 
@@ -29,6 +29,7 @@ class Candidate:
         agrees: whether its devices send messages to agree on the exchange.
         hears: whether each device hears the offers of all others once, before the first episode.
         has_graph: whether points move over its graph; otherwise they are pooled and redistributed.
+        most_devices: the largest number of devices that it can compute a graph for; None: any number.
     """
 
     rule: Any
@@ -38,6 +39,7 @@ class Candidate:
     agrees: bool = True
     hears: bool = False
     has_graph: bool = True
+    most_devices: int | None = None
 
     def num_exchanges(self, config: Config) -> int:
         """How often the devices agree on an exchange: in each episode of discovery, and once for the final one.
@@ -70,6 +72,7 @@ BUILT_IN: dict[str, Candidate] = {
     "best_response": Candidate(baselines.best_response, seeks_reward=True),
     "pooled": Candidate(baselines.none, agrees=False, has_graph=False),
     "offers": Candidate(offers.offers, hears=True),
+    "exact": Candidate(exact.exact, seeks_reward=True, most_devices=exact.MOST_DEVICES),
 }
 
 
@@ -131,9 +134,14 @@ def candidates_of(config: Config, own: Mapping[str, Any]) -> dict[str, Candidate
         The candidates by name, in the order of the results.
 
     Raises:
-        ValueError: there is no policy at all.
+        ValueError: there is no policy at all, or too many devices for one.
     """
     found = {name: BUILT_IN[name] for name in config.policies}
+    for name, one in found.items():
+        if one.most_devices is not None and config.num_devices > one.most_devices:
+            raise ValueError(
+                f"num_devices must be at most {one.most_devices} with the policy {name!r}; got {config.num_devices}"
+            )
     for name, rule in own.items():
         if is_learner(rule):
             # What level "all" adds is in no message of the paper, so its cost is unknown and not counted.

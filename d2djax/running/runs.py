@@ -252,6 +252,8 @@ def set_up(
     config = validate(fill_in(config, data, recipe, trains=trains, needs_model=needs_model, axes=axes))
     machine.start()
     recipe = with_model(recipe, config)
+    # Refuses a number of devices that a policy cannot take, before anything is read or compiled.
+    candidates_of(config, recipe.policies)
     if recipe.network is not None:
         networks.check_sizes(config, recipe.network)
     asked = asked_of(recipe.network)
