@@ -1,4 +1,4 @@
-"""Policies that hear the offers, and those that see everything: `offers` and `exact`."""
+"""Policies that hear the offers, and those that see everything: `offers`, `informed` and `exact`."""
 
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -9,15 +9,20 @@ import jax.numpy as jnp
 import numpy as np
 import oracle
 import pytest
-from test_discovery import as_oracle
+from test_discovery import as_oracle, draws
 
 import d2djax
+from d2djax import check_policy
 from d2djax.config import score_fraction
+from d2djax.discovery import best_links, learn
 from d2djax.energy import control_energy
+from d2djax.episode import prepare
+from d2djax.information import known_of
 from d2djax.network import Network, make_network
-from d2djax.policies import BUILT_IN, candidates_of
+from d2djax.policies import BUILT_IN, candidates_of, check
 from d2djax.policies.exact import exact
-from d2djax.policies.offers import offers
+from d2djax.policies.informed import Informed
+from d2djax.policies.offers import offers, predicted
 from d2djax.rng import run_key
 from d2djax.validation import validate
 
@@ -117,7 +122,7 @@ def test_own_policies_that_hear_the_offers_pay_too():
     rule = {level: type("Rule", (), {"information": level, "weights": None})() for level in ("own", "heard", "all")}
     found = candidates_of(replace(SMALL, policies=("rl",)), rule | {"graph": lambda key, network, config: None})
     assert [name for name, one in found.items() if one.hears] == ["heard"]
-    assert [name for name, one in BUILT_IN.items() if one.hears] == ["offers"]
+    assert [name for name, one in BUILT_IN.items() if one.hears] == ["offers", "informed"]
 
 
 # --- exact ---
@@ -164,3 +169,75 @@ def test_exact_refuses_many_devices(hand):
     many = SimpleNamespace(outage=np.zeros((2, 8, 8)))
     with pytest.raises(ValueError, match="num_devices must be at most 7 to compare all graphs; got 8"):
         exact(run_key(0), many, SMALL)
+
+
+# --- informed ---
+
+
+def told(reward):
+    return SimpleNamespace(reward=jnp.array(reward, jnp.float32))
+
+
+def test_informed_by_hand(hand):
+    # Ten episodes a state. In state 0, device 0 predicts 0 without a link, 3 - 2 x .05 from 1 and 4 - 2 x .06 from
+    # 2; the global reward starts at a quarter of its bound, 4 + .001 x 300, which counts half.
+    rule, config = Informed(), replace(SMALL, num_episodes=20, record_every=20)
+    memory = rule.init(run_key(0), known_of(prepare(hand, config), "heard"), config)
+    start = np.array([0.0, 2.9, 3.88]) + 0.5 * 0.25 * 4.3
+    np.testing.assert_allclose(memory.value[0, 0], start, rtol=1e-6)
+    np.testing.assert_allclose(rule.weights(run_key(0), memory, 0)[0], np.exp(start - start[2]), rtol=1e-5)
+    np.testing.assert_array_equal(best_links(rule, run_key(0), memory, 2)[0], offers(run_key(0), hand, config))
+    # The prediction counts as one try: the steps are 1/2, 1/3, 1/4, and from then on 1/5.
+    value = start[2]
+    for step, reward in zip((1 / 2, 1 / 3, 1 / 4, 1 / 5, 1 / 5), (2.0, 1.0, 0.0, 4.0, 2.0), strict=True):
+        memory = rule.update(memory, jnp.int32(0), jnp.array([2, 1, 1]), told([reward, 0.0, 0.0]))
+        value += step * (reward - value)
+    np.testing.assert_allclose(memory.value[0, 0], [start[0], start[1], value], rtol=1e-5)
+    np.testing.assert_array_equal(memory.tries[:, 0], [[1, 1, 6], [1, 1, 1]])
+    np.testing.assert_array_equal(memory.episodes, [5, 0])
+    # Half of the episodes have passed in state 0 and none in state 1: sqrt(1 x .1) and 1.
+    for state, temperature in ((0, 0.1**0.5), (1, 1.0)):
+        values = np.asarray(memory.value[state, 0])
+        expected = np.exp((values - values.max()) / temperature)
+        np.testing.assert_allclose(rule.weights(run_key(0), memory, state)[0], expected, rtol=1e-5)
+    # What it was promised from 1 is more than what it got from 2.
+    assert best_links(rule, run_key(0), memory, 2)[0][0, 0] == 1
+
+
+def plain_informed(network, config, rule):
+    """The policy in loops of NumPy, from the package's draws: values and tries, [S, N, N]."""
+    num_states, num_devices, _ = network.outage.shape
+    plain, settings = as_oracle(network, config)
+    bound = network.counts.shape[1] * config.alpha_diversity + config.alpha_budget * config.cluster_budget
+    value = np.asarray(predicted(known_of(prepare(network, config), "heard"), config), float)
+    value = value + config.gamma * rule.optimism * bound
+    tries, episodes = np.ones(value.shape), np.zeros(num_states)
+    for _, fresh, *uniform in np.asarray(draws(run_key(0), config), float):
+        state = int(fresh * num_states)
+        passed = min(episodes[state] * num_states / config.num_episodes, 1.0)
+        temperature = rule.hot * (rule.cold / rule.hot) ** passed
+        links = []
+        for i in range(num_devices):
+            weight = np.exp((value[state, i] - value[state, i].max()) / temperature)
+            links.append(oracle.draw(uniform[i], weight / weight.sum()))
+        reward, _ = oracle.outcome(plain, state, links, settings)
+        for i, j in enumerate(links):
+            tries[state, i, j] += 1
+            step = max(1 / tries[state, i, j], rule.step)
+            value[state, i, j] += step * (reward[i] - value[state, i, j])
+        episodes[state] += 1
+    return value, tries
+
+
+def test_informed_is_a_plain_loop(tiny_networks, tiny_config):
+    network, rule = jax.tree.map(lambda leaf: leaf[1], tiny_networks), Informed()
+    got = jax.jit(lambda: learn(rule, run_key(0), network, tiny_config))()
+    value, tries = plain_informed(network, tiny_config, rule)
+    np.testing.assert_array_equal(got.memory.tries, tries)
+    np.testing.assert_allclose(got.memory.value, value, rtol=1e-4, atol=1e-4)
+    chosen = np.take_along_axis(value, np.asarray(got.links)[..., None], axis=-1)[..., 0]
+    assert (chosen >= value.max(axis=-1) - 1e-4).all()
+
+
+def test_informed_has_no_faults():
+    assert check_policy(Informed(), replace(check.SMALL, num_episodes=50, record_every=50)) == []
