@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from d2djax.policies.check import check_policy
     from d2djax.policies.per_device import per_device
     from d2djax.recipe import Recipe
+    from d2djax.regimes import preset
     from d2djax.reward import PaperReward, Rewards
     from d2djax.running.axes import Choice, LogUniform, Uniform, random_points
     from d2djax.running.machine import use_all_cores, use_compilation_cache
@@ -51,6 +52,7 @@ __all__ = [
     "load_network",
     "make_network",
     "per_device",
+    "preset",
     "random_points",
     "read",
     "run",
@@ -76,6 +78,7 @@ _PLACES = {
     "policies.check": ("check_policy",),
     "policies.per_device": ("per_device",),
     "recipe": ("Recipe",),
+    "regimes": ("preset",),
     "simulation": ("Result", "simulate"),
     "environment": ("Environment",),
     "running.network_files": ("load_network",),

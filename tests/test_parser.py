@@ -16,6 +16,7 @@ import pytest
 
 import d2djax
 from d2djax.cli import arguments, options, parser
+from d2djax.regimes import REGIMES, RegimeName
 from d2djax.running import repeat
 from d2djax.running.axes import Choice, LogUniform, Uniform
 from d2djax.settings import Config, PolicyName
@@ -177,6 +178,18 @@ def test_values_become_the_kinds_of_their_fields():
     assert weights == (1.0, 2.0, -0.5, 0.001)
 
 
+def test_a_preset_gives_settings_between_the_file_and_the_line(file):
+    assert set(REGIMES) == set(get_args(RegimeName)) and d2djax.preset("paper") == Config()
+    for name, settings in REGIMES.items():
+        assert parse("sweep", "--preset", name)[0].config == d2djax.preset(name) == Config(**settings)
+    path = file("min_classes = 5\npoints_per_device = 200\nrate = 2")
+    command, notes = parse("run", "--preset", "scarce", "--config", path, "--points-per-device", 300)
+    expected = d2djax.preset("scarce", points_per_device=300, rate=2.0)
+    assert (command.config, notes) == (expected, []) and expected.min_classes == 7
+    with pytest.raises(ValueError, match=r"preset must be one of paper, .*, strangers; got 'plenty'"):
+        d2djax.preset("plenty")
+
+
 @pytest.mark.parametrize("none", ["none", "None", "NONE"])
 def test_none_in_every_spelling(file, none):
     for name in ("learning_rate", "initial_value", "score_fraction", "data_dir"):
@@ -203,6 +216,8 @@ def test_none_in_every_spelling(file, none):
         ("run --score-fraction half", "--score-fraction must be a number or none; got 'half'"),
         ("run --dataset fashion-mnist", "cifar10, own; got 'fashion-mnist'; did you mean fashion_mnist?"),
         ("run --policies rl best", f"--policies must be one of {POLICIES}"),
+        ("run --preset plenty", "--preset must be one of paper, contention, scarce, strangers; got 'plenty'"),
+        ("info --preset paper", "info has no option --preset"),
         ("run --reference-weights 1 2", "--reference-weights: expected 4 arguments"),
         ("run --seeds 1,b", "--seeds must be a whole number; got 'b'"),
         ("run --seeds 1,2 --first-seed 4", "--first-seed needs a number of runs"),

@@ -19,12 +19,17 @@ from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type
 
 import d2djax
 from d2djax.cli.options import GROUPS, SETTING_GROUPS
+from d2djax.regimes import REGIMES, RegimeName
 from d2djax.running import repeat
 from d2djax.settings import Config
 
 CONFIG_HELP = (
     "File of settings and options: config.toml of a run, sweep or search, best.toml of a search, manifest.json of "
     "a run, or your own TOML file with one NAME = VALUE per line. Options on the command line take precedence."
+)
+PRESET_HELP = (
+    "Settings of a regime in which policies differ. They take precedence over the file of --config, and other "
+    "options over them."
 )
 
 
@@ -169,6 +174,8 @@ def make_parser(commands: Mapping[str, type]) -> argparse.ArgumentParser:
             if has_config and title == "command" and group:
                 words: dict[str, Any] = {"metavar": "FILE", "default": argparse.SUPPRESS, "help": CONFIG_HELP}
                 group.add_argument("--config", dest="file", **words)
+                words |= {"metavar": "|".join(REGIMES), "help": PRESET_HELP}
+                group.add_argument("--preset", **words)
             for option in members:
                 _add(group, option)
         text = "Show the full traceback of an error; an unexpected one is a bug to report."
@@ -289,7 +296,8 @@ def _unknown(word: str, command: str, commands: Mapping[str, type]) -> str:
     name = word.partition("=")[0]
     if not name.startswith("-"):
         return f"{command} expects an option before each value; got {shortened(word)}"
-    names = ["--" + option.replace("_", "-") for option in options_of(commands[command])] + ["--config", "--help"]
+    names = ["--" + option.replace("_", "-") for option in options_of(commands[command])]
+    names += ["--config", "--preset", "--help"]
     plain = name.removeprefix("--").removeprefix("no-").replace("-", "_")
     others = [one for one, kind in commands.items() if plain in options_of(kind)]
     of = f"; it belongs to {', '.join(others)}" if others and plain not in options_of(commands[command]) else ""
@@ -316,9 +324,11 @@ def parse(words: Sequence[str], commands: Mapping[str, type]) -> tuple[Any, list
     values.pop("traceback", None)
     if unknown:
         raise ValueError(_unknown(unknown[0], command, commands))
-    kind, file = commands[command], values.pop("file", None)
+    kind, file, regime = commands[command], values.pop("file", None), values.pop("preset", None)
     options = options_of(kind)
     data: dict[str, Any] = {}
+    if regime is not None:
+        data |= REGIMES[checked("--preset", RegimeName, regime)]
     for name, value in values.items():
         hint, shown = (
             options[name].hint,
