@@ -29,7 +29,9 @@ DatasetName = Literal["radioml", DownloadName, "own"]
 ChannelName = Literal["shadowing", "mobility"]
 # The keys of `federated.SCHEMES`.
 SchemeName = Literal["fedavg", "fedprox", "fedsgd"]
-PolicyName = Literal["none", "uniform", "rl", "nearest", "best_response", "pooled", "offers", "informed", "exact"]
+PolicyName = Literal[
+    "none", "uniform", "rl", "nearest", "best_response", "pooled", "offers", "informed", "matching", "exact"
+]
 
 
 # Current names of settings that had another name in earlier versions.

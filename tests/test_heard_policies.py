@@ -1,4 +1,4 @@
-"""Policies that hear the offers, and those that see everything: `offers`, `informed` and `exact`."""
+"""Policies that hear the offers, and those that see everything: `offers`, `informed`, `matching` and `exact`."""
 
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import oracle
 import pytest
+from scipy.optimize import linear_sum_assignment
 from test_discovery import as_oracle, draws
 
 import d2djax
@@ -22,6 +23,7 @@ from d2djax.network import Network, make_network
 from d2djax.policies import BUILT_IN, candidates_of, check
 from d2djax.policies.exact import exact
 from d2djax.policies.informed import Informed
+from d2djax.policies.matching import assign, capacity, matching
 from d2djax.policies.offers import offers, predicted
 from d2djax.rng import run_key
 from d2djax.validation import validate
@@ -48,6 +50,7 @@ def hand():
     outage = np.full((2, 3, 3), 0.05, np.float32)
     outage[0, 0, 2] = 0.06
     outage[1, 0, 2] = 0.5
+    outage[:, 2, 1] = 0.07
     outage[:, np.arange(3), np.arange(3)] = 0.0
     trust = np.ones((3, 3, 4), bool)
     trust[0, 1, 0] = trust[0, 2, 0] = False
@@ -69,7 +72,7 @@ def hand():
 def test_offers_by_hand(hand):
     # From 1, device 0 would get class 2: three classes, 3 - 2 x .05. From 2, both that it lacks: 4 - 2 x .06, but
     # in state 1 half of them is lost, which leaves it two classes, below the least number. Device 1 gets nothing
-    # that it lacks and may have from 0, and class 3 from 2. Device 2 gets class 1, from 0 and from 1 alike.
+    # that it lacks and may have from 0, and class 3 from 2. Device 2 gets class 1, and more reliably from 0.
     np.testing.assert_array_equal(offers(run_key(0), hand, SMALL), [[2, 2, 0], [1, 2, 0]])
 
 
@@ -241,3 +244,56 @@ def test_informed_is_a_plain_loop(tiny_networks, tiny_config):
 
 def test_informed_has_no_faults():
     assert check_policy(Informed(), replace(check.SMALL, num_episodes=50, record_every=50)) == []
+
+
+# --- matching ---
+
+
+def test_capacity_by_hand():
+    counts = np.array([[40, 24, 0], [12, 15, 9], [16, 8, 7], [800, 0, 0]])
+    # A surplus of 32 and 16 serves four and two whole requests of 8, one of 4, 7 and 1 none, and one of 8 one. At
+    # most three other devices can ask.
+    np.testing.assert_array_equal(capacity(counts, np.full((4, 3), 8.0)), [2, 0, 1, 3])
+
+
+def test_assignment_is_that_of_scipy():
+    rng, num_rows, num_columns = np.random.default_rng(0), 6, 5
+    solve = jax.jit(assign)
+    for number in range(40):
+        cost = rng.normal(size=(num_rows, num_columns)).round(number % 4).astype(np.float32)
+        cost[rng.random(cost.shape) < 0.3] = np.inf
+        limits = rng.integers(0, 4, num_columns)
+        # Of the last column there is always enough.
+        cost[:, -1], limits[-1] = 5.0 + rng.random(num_rows), num_rows
+        found = np.asarray(solve(cost, limits))
+        assert (np.bincount(found, minlength=num_columns) <= limits).all()
+        repeated = np.where(np.isfinite(cost), cost, 1e6).repeat(limits, axis=1)
+        best = repeated[linear_sum_assignment(repeated)].sum()
+        assert cost[np.arange(num_rows), found].sum() == pytest.approx(best, abs=1e-4)
+
+
+def test_matching_by_hand(hand):
+    # Each device has 12 points to spare of its classes, enough for one other. From 2, device 0 would get 3.88 and 1
+    # would get 2.9; but 2.9 for each of them and for 2 is more than 3.88 for 0, nothing for 1, and 2.9 for 2.
+    np.testing.assert_array_equal(matching(run_key(0), hand, SMALL), [[1, 2, 0], [1, 2, 0]])
+    # With plenty, each takes what is best for itself.
+    rich = replace(hand, counts=100 * hand.counts)
+    np.testing.assert_array_equal(matching(run_key(0), rich, SMALL), offers(run_key(0), rich, SMALL))
+    poor = replace(hand, counts=hand.counts // 2)
+    np.testing.assert_array_equal(matching(run_key(0), poor, SMALL), [[0, 1, 2]] * 2)
+
+
+def test_policies_in_a_run(tiny_config, tiny_dataset):
+    names = ("offers", "matching", "exact", "informed")
+    config = replace(tiny_config, policies=names)
+    found = d2djax.run(config, 2, data=tiny_dataset, training=False, progress=False)
+    assert (found["status"] == 0).all()
+    worth = found["graph_reward"].mean("state")
+    assert (worth.sel(policy="exact") >= worth.max("policy") - 1e-5).all()
+    learns = found["discovery_reward"].notnull().all(["run", "episode"])
+    assert learns.values.tolist() == [False, False, False, True]
+    # Each of six devices hears five offers of five numbers; an exchange is eleven numbers.
+    messages = found["control_energy"].mean("run")
+    for name, number in zip(names, (1 + 25 / 11, 1, 1, 61 + 25 / 11), strict=True):
+        expected = number * messages.sel(policy="exact")
+        assert messages.sel(policy=name).item() == pytest.approx(expected.item(), rel=1e-5)

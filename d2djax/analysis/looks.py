@@ -31,6 +31,7 @@ LOOKS: dict[str, tuple[str, Any]] = {
     "pooled": ("#56B4E9", (0, (1, 1))),
     "offers": ("#D55E00", "--"),
     "informed": ("#D55E00", "-"),
+    "matching": ("#CC79A7", "-."),
     "exact": ("#000000", (0, (5, 1))),
 }
 # References for the other policies, drawn thin and without a band.

@@ -12,7 +12,7 @@ from d2djax.config import Config
 from d2djax.discovery import boltzmann
 from d2djax.information import LEVELS
 from d2djax.parts import check_part, without_numbers
-from d2djax.policies import exact, offers
+from d2djax.policies import exact, matching, offers
 from d2djax.policies.informed import Informed
 from d2djax.policies.own import OwnGraph
 
@@ -74,6 +74,7 @@ BUILT_IN: dict[str, Candidate] = {
     "pooled": Candidate(baselines.none, agrees=False, has_graph=False),
     "offers": Candidate(offers.offers, hears=True),
     "informed": Candidate(lambda config, num_classes, reward: Informed(), learns=True, hears=True),
+    "matching": Candidate(matching.matching),
     "exact": Candidate(exact.exact, seeks_reward=True, most_devices=exact.MOST_DEVICES),
 }
 
