@@ -62,16 +62,26 @@ def _number(text: str) -> float:
     return float(text.replace(",", ""))
 
 
-def _claim(
+def compare(
     text: str,
     what: str,
     samples: xarray.DataArray,
     show: Callable[[float], str] = "{:+.4f}".format,
     note: str = "",
 ) -> Claim:
-    """Makes the claim that samples (run, axes of a sweep) are above 0 on average, without non-finite samples.
+    """Makes the claim that samples are above 0 on average, without non-finite samples.
 
     A sample is a difference within a run at one point, so leaving it out affects both compared policies.
+
+    Args:
+        text: the claim.
+        what: the quantity, for the text of the measurement.
+        samples: (run, axes of a sweep) float.
+        show: formats the quantity.
+        note: added to the text of the measurement.
+
+    Returns:
+        The claim with its verdict.
     """
     samples = samples.where(np.isfinite(samples))
     values = samples.mean(axes_of(samples)).values
@@ -140,7 +150,7 @@ def learning(results: xarray.Dataset) -> list[Claim]:
         area = mean_accuracy(one)
         for other in _others(area):
             text = f"{data}, {scheme}: rl learns better than {other}"
-            found.append(_claim(text, "mean accuracy of all rounds", _of(area, "rl") - _of(area, other)))
+            found.append(compare(text, "mean accuracy of all rounds", _of(area, "rl") - _of(area, other)))
     return found
 
 
@@ -152,7 +162,7 @@ def _resilience(results: xarray.Dataset, axis: str, what: str) -> list[Claim]:
     lost = final.isel({axis: 0}, drop=True) - final.isel({axis: -1}, drop=True)
     first, last = (final[axis].values[place] for place in (0, -1))
     return [
-        _claim(f"{what} cost rl less than {other}", f"final accuracy kept from {first} to {last}", kept)
+        compare(f"{what} cost rl less than {other}", f"final accuracy kept from {first} to {last}", kept)
         for other in _others(lost)
         for kept in [_of(lost, other) - _of(lost, "rl")]
     ]
@@ -200,7 +210,7 @@ def energy(results: xarray.Dataset) -> list[Claim]:
         for other in _others(costs):
             saved = _of(needed, other) - _of(needed, "rl")
             text, what = f"{data}: rl needs less energy than {other}", f"energy of rl, {other} = 1:"
-            found.append(_claim(text, what, saved, _ratio, _never(costs["reached"].where(saved.notnull()), other)))
+            found.append(compare(text, what, saved, _ratio, _never(costs["reached"].where(saved.notnull()), other)))
     exchange, messages = counted(results, "exchange_energy"), counted(results, "control_energy")
     for other in _others(results, ("uniform",)):
         for values, what, unit, form in (
@@ -209,7 +219,7 @@ def energy(results: xarray.Dataset) -> list[Claim]:
             (exchange + messages, "spends less energy on the exchange and its messages", "joules", "{:+.3f}"),
         ):
             more = _of(values, "rl") - _of(values, other)
-            found.append(_claim(f"{data}: {other} {what} than rl", f"{unit} more for rl", more, form.format))
+            found.append(compare(f"{data}: {other} {what} than rl", f"{unit} more for rl", more, form.format))
     return found
 
 
@@ -237,13 +247,13 @@ def reliability(results: xarray.Dataset) -> list[Claim]:
         outage = worth("outage")
         safer = _of(outage, other) - _of(outage, "rl")
         found.append(
-            _claim(f"links of rl are more reliable than those of {other}", "probability of success", safer)
+            compare(f"links of rl are more reliable than those of {other}", "probability of success", safer)
         )
         for name, what in (("requested_inter", "between clusters"), ("over_budget", "over the clusters' budgets")):
             asked = worth(name)
             fewer = _of(asked, other) - _of(asked, "rl")
             text = f"rl asks for fewer points {what} than {other}"
-            found.append(_claim(text, "points a cluster fewer", fewer, "{:+,.1f}".format))
+            found.append(compare(text, "points a cluster fewer", fewer, "{:+,.1f}".format))
     return found
 
 

@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from d2djax.analysis import claims, drawings, studies
+from d2djax.analysis import claims, drawings, league, studies
 from d2djax.analysis.claims import Claim
 from d2djax.analysis.plots import accuracy_curves
 from d2djax.analysis.readout import numbers_of
 from d2djax.analysis.statistics import data_of
-from d2djax.analysis.studies import CIFAR10, COMPARED, FASHION_MNIST, GRAPHS, RADIOML, Study
+from d2djax.analysis.studies import CIFAR10, COMPARED, FASHION_MNIST, GRAPHS, RADIOML, REGIME_STUDIES, Study
 from d2djax.storage import files
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ FIGURES: dict[str, FigureOf] = {
         drawings.intervals,
         claims.intervals,
     ),
+    "league": FigureOf("All policies, from plenty to scarcity", REGIME_STUDIES, league.league, league.claims),
     "regret": FigureOf("Regret against the best response", (GRAPHS,), drawings.regret),
     "degrees": FigureOf("Degrees and clusters of the graphs", (GRAPHS,), drawings.degrees),
     "weights": FigureOf(

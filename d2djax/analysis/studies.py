@@ -11,6 +11,7 @@ import numpy as np
 
 from d2djax.config import Config, PolicyName, complete
 from d2djax.data import SOURCES, Dataset
+from d2djax.regimes import REGIMES
 from d2djax.running.sweeps import sweep
 from d2djax.supply import load_dataset
 
@@ -72,6 +73,12 @@ RADIOML = Study("radioml", {"dataset": "radioml", "policies": ALL})
 CIFAR10 = Study("cifar10", {"dataset": "cifar10", "policies": ALL}, small=SMALL_CIFAR)
 FASHION_MNIST = Study("fashion_mnist", {"dataset": "fashion_mnist", "policies": ALL})
 GRAPHS = Study("graphs", {"policies": ("uniform", "rl", "nearest", "best_response")}, trains=False)
+# Ours: all policies that choose a graph of 25 devices, with 1,000 episodes of each channel state.
+LEAGUE: tuple[PolicyName, ...] = ("uniform", "nearest", "offers", "rl", "informed", "matching", "best_response")
+REGIME_STUDIES = tuple(
+    Study(f"league_{name}", {"num_states": 4, "policies": LEAGUE} | settings, trains=False)
+    for name, settings in REGIMES.items()
+)
 
 
 def settings_of(study: Study, size: Size) -> tuple[Config, dict[str, Sequence[Any]]]:

@@ -31,6 +31,7 @@ class Candidate:
         hears: whether each device hears the offers of all others once, before the first episode.
         has_graph: whether points move over its graph; otherwise they are pooled and redistributed.
         most_devices: the largest number of devices that it can compute a graph for; None: any number.
+        information: the information level of its devices, or of the search; see `d2djax.information`.
     """
 
     rule: Any
@@ -41,6 +42,7 @@ class Candidate:
     hears: bool = False
     has_graph: bool = True
     most_devices: int | None = None
+    information: str = "own"
 
     def num_exchanges(self, config: Config) -> int:
         """How often the devices agree on an exchange: in each episode of discovery, and once for the final one.
@@ -70,12 +72,14 @@ BUILT_IN: dict[str, Candidate] = {
     "uniform": Candidate(baselines.uniform),
     "rl": Candidate(boltzmann, learns=True, starts_at_bound=True),
     "nearest": Candidate(baselines.nearest),
-    "best_response": Candidate(baselines.best_response, seeks_reward=True),
-    "pooled": Candidate(baselines.none, agrees=False, has_graph=False),
-    "offers": Candidate(offers.offers, hears=True),
-    "informed": Candidate(lambda config, num_classes, reward: Informed(), learns=True, hears=True),
-    "matching": Candidate(matching.matching),
-    "exact": Candidate(exact.exact, seeks_reward=True, most_devices=exact.MOST_DEVICES),
+    "best_response": Candidate(baselines.best_response, seeks_reward=True, information="all"),
+    "pooled": Candidate(baselines.none, agrees=False, has_graph=False, information="all"),
+    "offers": Candidate(offers.offers, hears=True, information="heard"),
+    "informed": Candidate(
+        lambda config, num_classes, reward: Informed(), learns=True, hears=True, information="heard"
+    ),
+    "matching": Candidate(matching.matching, information="all"),
+    "exact": Candidate(exact.exact, seeks_reward=True, most_devices=exact.MOST_DEVICES, information="all"),
 }
 
 
@@ -148,9 +152,10 @@ def candidates_of(config: Config, own: Mapping[str, Any]) -> dict[str, Candidate
     for name, rule in own.items():
         if is_learner(rule):
             # What level "all" adds is in no message of the paper, so its cost is unknown and not counted.
-            found[name] = Candidate(without_numbers(rule), learns=True, hears=rule.information == "heard")
+            level = rule.information
+            found[name] = Candidate(without_numbers(rule), True, hears=level == "heard", information=level)
         else:
-            found[name] = Candidate(OwnGraph(name, rule))
+            found[name] = Candidate(OwnGraph(name, rule), information="all")
     if not found:
         raise ValueError("policies must name at least one policy; got ()")
     return found
