@@ -112,7 +112,7 @@ def with_numbers(name: str, part: Any, numbers: Mapping[str, Any]) -> Any:
     Args:
         name: of the part, such as `ucb`.
         part: a part with numbers.
-        numbers: new values by the names of axes, such as `ucb.width`; names of other parts are ignored.
+        numbers: new values by the names of axes, such as `my_ucb.width`; names of other parts are ignored.
 
     Returns:
         The part with the new values.

@@ -29,8 +29,25 @@ DatasetName = Literal["radioml", DownloadName, "own"]
 ChannelName = Literal["shadowing", "mobility"]
 # The keys of `federated.SCHEMES`.
 SchemeName = Literal["fedavg", "fedprox", "fedsgd"]
+# The keys of `policies.BUILT_IN`.
 PolicyName = Literal[
-    "none", "uniform", "rl", "nearest", "best_response", "pooled", "offers", "informed", "matching", "exact"
+    "none",
+    "uniform",
+    "rl",
+    "nearest",
+    "best_response",
+    "pooled",
+    "exponential",
+    "epsilon_greedy",
+    "ucb",
+    "thompson",
+    "gumbel",
+    "exp3",
+    "commit",
+    "offers",
+    "informed",
+    "matching",
+    "exact",
 ]
 
 

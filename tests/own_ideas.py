@@ -96,9 +96,9 @@ def ring(key, network, config):
 
 
 recipe = d2djax.Recipe(
-    policies={"ucb": UCB(1.0), "greedy": EpsilonGreedy(), "neural": NeuralSoftmax(), "ring": ring}
+    policies={"my_ucb": UCB(1.0), "greedy": EpsilonGreedy(), "neural": NeuralSoftmax(), "ring": ring}
 )
-ucb_alone = d2djax.Recipe(policies={"ucb": UCB(1.0)})
+ucb_alone = d2djax.Recipe(policies={"my_ucb": UCB(1.0)})
 
 
 @jax.tree_util.register_dataclass
@@ -129,7 +129,7 @@ class WrongNeuralSoftmax(NeuralSoftmax):
         return {name: part for name, part in after.items() if name != "adam"}
 
 
-wrong_ucb = d2djax.Recipe(policies={"ucb": WrongUCB()})
+wrong_ucb = d2djax.Recipe(policies={"my_ucb": WrongUCB()})
 wrong_greedy = d2djax.Recipe(policies={"greedy": WrongEpsilonGreedy()})
 wrong_neural = d2djax.Recipe(policies={"neural": WrongNeuralSoftmax()})
 # Devices are numbered from 0.

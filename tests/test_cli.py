@@ -449,7 +449,7 @@ def test_a_search_repeats_from_its_file_and_its_best_trial_as_a_run(idx_folder, 
     np.testing.assert_allclose(1 - run["graph_outage"].mean("state"), best["reliability"], rtol=1e-6)
 
 
-OWN_POLICIES = ("ucb", "greedy", "neural", "ring")
+OWN_POLICIES = ("my_ucb", "greedy", "neural", "ring")
 
 
 @pytest.mark.slow
@@ -486,35 +486,35 @@ def test_own_policies_from_a_file_are_run_shown_and_repeated(idx_folder, capsys,
 
 def test_numbers_of_own_policies_from_a_file_are_sought(idx_folder, capsys, tmp_path):
     recipe = f"{Path(__file__).with_name('own_ideas.py')}:ucb_alone"
-    own = ["--recipe", recipe, "--policy", "ucb", "--axis", "ucb.width=uniform:0:3", "--objective", "reward"]
+    own = ["--recipe", recipe, "--policy", "my_ucb", "--axis", "my_ucb.width=uniform:0:3", "--objective", "reward"]
     words = ["search", *TOY, *own, "--trials", 2, "--batch", 2, "--seeds", 2, "--out", tmp_path]
     commands.main(list(map(str, words)))
     trials = results.read(tmp_path / "results.zarr")
-    assert trials.sizes == {"trial": 2, "run": 2} and len(set(trials["ucb.width"].values)) == 2
-    assert "ucb.width" in capsys.readouterr().out
-    best = float(trials["ucb.width"][int(trials["is_best"].argmax("trial"))])
+    assert trials.sizes == {"trial": 2, "run": 2} and len(set(trials["my_ucb.width"].values)) == 2
+    assert "my_ucb.width" in capsys.readouterr().out
+    best = float(trials["my_ucb.width"][int(trials["is_best"].argmax("trial"))])
     # With that number, the best trial is a run as any other, which its own files repeat.
-    assert f"ucb.width={best!r}" in (tmp_path / "best.toml").read_text()
+    assert f"my_ucb.width={best!r}" in (tmp_path / "best.toml").read_text()
     few = ["--policies", "none", "--data-dir", idx_folder, "--out"]
     commands.main(["run", "--config", str(tmp_path / "best.toml"), *map(str, few), str(tmp_path / "best")])
     found = results.read(tmp_path / "best" / "results.zarr")
-    assert json.loads(found.attrs["manifest"])["recipe"]["policies"]["ucb"]["numbers"] == {"width": best}
-    reward = found["graph_reference_reward"].sel(policy="ucb").mean("state")
+    assert json.loads(found.attrs["manifest"])["recipe"]["policies"]["my_ucb"]["numbers"] == {"width": best}
+    reward = found["graph_reference_reward"].sel(policy="my_ucb").mean("state")
     at = trials.isel(trial=int(trials["is_best"].argmax("trial")))
     np.testing.assert_allclose(reward, at["reward"], rtol=1e-6)
     for name in ("config.toml", "manifest.json"):
         command, _ = parse(["run", "--config", str(tmp_path / "best" / name)], {"run": commands.Run})
-        assert f"ucb.width={best!r}" in command.number
+        assert f"my_ucb.width={best!r}" in command.number
 
 
 @pytest.mark.parametrize(
     "words, rule",
     [
-        (["--number", "ucb.width=1"], "needs --recipe"),
-        (["--recipe", "own_ideas.py", "--number", "ucb.width"], "expected NAME=VALUE"),
-        (["--recipe", "own_ideas.py", "--number", "ucb.widt=1"], "did you mean 'ucb.width'"),
+        (["--number", "my_ucb.width=1"], "needs --recipe"),
+        (["--recipe", "own_ideas.py", "--number", "my_ucb.width"], "expected NAME=VALUE"),
+        (["--recipe", "own_ideas.py", "--number", "my_ucb.widt=1"], "did you mean 'my_ucb.width'"),
         (["--recipe", "own_ideas.py", "--number", "gamma=1"], "must be a number of the recipe's code"),
-        (["--recipe", "own_ideas.py", "--number", "ucb.width=wide"], "ucb.width must be"),
+        (["--recipe", "own_ideas.py", "--number", "my_ucb.width=wide"], "my_ucb.width must be"),
     ],
 )
 def test_wrong_numbers_of_code_of_ones_own_are_one_line(words, rule, monkeypatch):

@@ -260,15 +260,15 @@ def found(two, options):
 
 
 def test_own_policies_stand_beside_those_of_the_package(found, two):
-    assert found["policy"].values.tolist() == ["uniform", "rl", "ucb", "greedy", "neural", "ring"]
+    assert found["policy"].values.tolist() == ["uniform", "rl", "my_ucb", "greedy", "neural", "ring"]
     assert (found["status"] == 0).all()
     np.testing.assert_array_equal(found["links"].sel(policy="ring")[0, 0], [1, 2, 3, 4, 5, 0])
     learns = found["discovery_reward"].notnull().all(["run", "episode"])
     assert learns.values.tolist() == [False, True, True, True, True, False]
     # In discovery as often as rl, and once for the exchange.
     messages = found["control_energy"].mean("run")
-    assert messages.sel(policy="ucb") == messages.sel(policy="rl")
-    ratio = messages.sel(policy="ucb") / messages.sel(policy="ring")
+    assert messages.sel(policy="my_ucb") == messages.sel(policy="rl")
+    ratio = messages.sel(policy="my_ucb") / messages.sel(policy="ring")
     assert ratio.item() == pytest.approx(1 + two.num_episodes, rel=1e-5)
 
 
@@ -278,7 +278,7 @@ def test_own_policies_learn(found, two, options):
     share = np.array([0.9 + 0.1 / 6, *[0.1 / 6] * 5])
     np.testing.assert_allclose(entropy.sel(policy="greedy").min(), -np.sum(share * np.log(share)), rtol=1e-5)
     # UCB1 asks for each link once before any twice, and then for one at a time, but for ties.
-    assert (entropy.sel(policy="ucb")[:, -1] < 0.3).all()
+    assert (entropy.sel(policy="my_ucb")[:, -1] < 0.3).all()
     # The network whose steps are 0 stays as it began; the programs are the same.
     before = programs.num_compiled()
     recipe = d2djax.Recipe(policies={**RECIPE.policies, "neural": NeuralSoftmax(0.0)})
@@ -332,7 +332,7 @@ def test_learning_curves_of_a_run_are_those_of_the_plain_loop(found, tiny_networ
     for seed in (0, 1):
         network = jax.tree.map(lambda leaf, seed=seed: leaf[seed], tiny_networks)
         plain, links = plain_discovery(network, run_key(seed), two)
-        ucb = found.sel(policy="ucb", run=seed)
+        ucb = found.sel(policy="my_ucb", run=seed)
         np.testing.assert_array_equal(ucb["links"], links)
         for name, curve in plain["history"].items():
             np.testing.assert_allclose(ucb[f"discovery_{name}"], curve, rtol=1e-4, atol=1e-5, err_msg=name)
@@ -340,7 +340,7 @@ def test_learning_curves_of_a_run_are_those_of_the_plain_loop(found, tiny_networ
 
 @pytest.fixture(scope="module")
 def swept(found, two, tmp_path_factory, options):
-    axes, out = {"ucb.width": [0.5, 1, 4], "gamma": [0.0, two.gamma]}, tmp_path_factory.mktemp("swept")
+    axes, out = {"my_ucb.width": [0.5, 1, 4], "gamma": [0.0, two.gamma]}, tmp_path_factory.mktemp("swept")
     before = programs.num_compiled()
     results = d2djax.sweep(two, axes, 2, out, recipe=RECIPE, **options)
     return out, axes, results, programs.num_compiled() - before
@@ -348,12 +348,12 @@ def swept(found, two, tmp_path_factory, options):
 
 def test_numbers_of_own_policies_are_axes(swept, found):
     _, _, results, _ = swept
-    one = results.sel({"ucb.width": 1, "gamma": results["gamma"][1]})
+    one = results.sel({"my_ucb.width": 1, "gamma": results["gamma"][1]})
     for name in ("links", "discovery_reward", "control_energy"):
         np.testing.assert_array_equal(one[name], found[name], err_msg=name)
-    ucb = results["discovery_reward"].sel(policy="ucb")
-    assert (ucb.sel({"ucb.width": 0.5}) != ucb.sel({"ucb.width": 4})).any()
-    assert (results["links"].sel(policy="rl").std("ucb.width") == 0).all()
+    ucb = results["discovery_reward"].sel(policy="my_ucb")
+    assert (ucb.sel({"my_ucb.width": 0.5}) != ucb.sel({"my_ucb.width": 4})).any()
+    assert (results["links"].sel(policy="rl").std("my_ucb.width") == 0).all()
 
 
 def test_another_number_compiles_nothing(swept, found):
@@ -374,14 +374,14 @@ def test_a_stopped_sweep_with_own_policies_goes_on(swept, two, tmp_path, options
 
 def test_a_sweep_with_own_policies_grows_and_knows_its_code(swept, two, options):
     out, axes, _, _ = swept
-    grown = d2djax.sweep(two, axes | {"ucb.width": [0.5, 1, 2, 4]}, 2, out, recipe=RECIPE, **options)
-    assert grown.sizes["ucb.width"] == 4
+    grown = d2djax.sweep(two, axes | {"my_ucb.width": [0.5, 1, 2, 4]}, 2, out, recipe=RECIPE, **options)
+    assert grown.sizes["my_ucb.width"] == 4
 
     changed = policy_like(
         UCB, weights=lambda self, key, memory, state: UCB.weights(self, key, memory, state) + 1e-3
     )
-    recipe = d2djax.Recipe(policies={**RECIPE.policies, "ucb": changed(1.0)})
-    with pytest.raises(ValueError, match=r"holds the results of another sweep \(recipe.policies.ucb"):
+    recipe = d2djax.Recipe(policies={**RECIPE.policies, "my_ucb": changed(1.0)})
+    with pytest.raises(ValueError, match=r"holds the results of another sweep \(recipe.policies.my_ucb"):
         d2djax.sweep(two, axes, 2, out, recipe=recipe, **options)
 
 
@@ -392,13 +392,13 @@ def policy_like(base, **parts):
 
 
 def test_numbers_of_own_policies_are_sought(two, tmp_path, options):
-    ranges = {"ucb.width": d2djax.Uniform(0, 3)}
-    given = {"policy": "ucb", "recipe": RECIPE, "progress": False, "data": options["data"]}
+    ranges = {"my_ucb.width": d2djax.Uniform(0, 3)}
+    given = {"policy": "my_ucb", "recipe": RECIPE, "progress": False, "data": options["data"]}
     study = searches.search(two, ranges, ["reward"], 3, 2, tmp_path, batch=3, **given)
     trials = searches.trials_of(study)
-    assert trials.sizes == {"trial": 3, "run": 2} and (trials["ucb.width"] >= 0).all()
+    assert trials.sizes == {"trial": 3, "run": 2} and (trials["my_ucb.width"] >= 0).all()
     best = study.best_trial
-    recipe = d2djax.Recipe(policies={"ucb": UCB(best.params["ucb.width"])})
+    recipe = d2djax.Recipe(policies={"my_ucb": UCB(best.params["my_ucb.width"])})
     again = d2djax.run(replace(two, policies=()), 2, recipe=recipe, **options)
     assert again["graph_reference_reward"].mean().item() == pytest.approx(best.value, rel=1e-6)
 
@@ -407,7 +407,7 @@ def test_numbers_of_own_policies_are_sought(two, tmp_path, options):
     "policies, message",
     [
         ({"rl": UCB()}, "policies['rl'] must have another name"),
-        ({"ucb": UCB}, "policies['ucb'] must be an object, such as UCB(); got the class itself"),
+        ({"my_ucb": UCB}, "policies['my_ucb'] must be an object, such as UCB(); got the class itself"),
         ({"mine": 3}, "policies['mine'] must be a policy with init, weights and update, or a function"),
         ({"two words": ring}, "the name of a policy must be a word"),
         ([UCB()], "policies must be a dict of names and policies; got list"),
@@ -435,11 +435,11 @@ def test_what_is_no_policy_is_refused(policies, message):
 @pytest.mark.parametrize(
     "axes, message",
     [
-        ({"ucb.widht": [1.0]}, "did you mean 'ucb.width'"),
+        ({"my_ucb.widht": [1.0]}, "did you mean 'my_ucb.width'"),
         ({"ring.width": [1.0]}, "must be a setting"),
-        ({"ucb.width": ["wide"]}, "ucb.width must be a number; got 'wide'"),
-        ({"ucb.width": [1.0, np.inf]}, "ucb.width must be a finite number"),
-        ({"ucb.width": [1.0, 1.0]}, "must not repeat a value"),
+        ({"my_ucb.width": ["wide"]}, "my_ucb.width must be a number; got 'wide'"),
+        ({"my_ucb.width": [1.0, np.inf]}, "my_ucb.width must be a finite number"),
+        ({"my_ucb.width": [1.0, 1.0]}, "must not repeat a value"),
     ],
 )
 def test_what_is_no_number_of_a_policy_is_refused(two, tmp_path, axes, message, options):
@@ -572,11 +572,13 @@ def test_a_state_that_no_episode_was_in_has_a_graph_too():
 
 
 def test_a_whole_number_in_a_real_field_is_real():
-    recipe = d2djax.Recipe(policies={"ucb": UCB(2), "one": per_device(UCB(3)), "ring": ring, "whole": WholeUCB(2)})
+    recipe = d2djax.Recipe(
+        policies={"my_ucb": UCB(2), "one": per_device(UCB(3)), "ring": ring, "whole": WholeUCB(2)}
+    )
     assert type(recipe.numbered["whole"].width) is int
-    assert recipe.numbered["ucb"] == UCB(2.0) and type(recipe.numbered["ucb"].width) is float
+    assert recipe.numbered["my_ucb"] == UCB(2.0) and type(recipe.numbered["my_ucb"].width) is float
     assert recipe.policies["ring"] is ring
-    drawn = d2djax.random_points({"ucb.width": d2djax.Uniform(0, 4)}, 5, 0, recipe.numbered)
-    assert any(point["ucb.width"] % 1 for point in drawn)
+    drawn = d2djax.random_points({"my_ucb.width": d2djax.Uniform(0, 4)}, 5, 0, recipe.numbered)
+    assert any(point["my_ucb.width"] % 1 for point in drawn)
     drawn = d2djax.random_points({"one.width": d2djax.Uniform(0, 4)}, 5, 0, recipe.numbered)
     assert any(point["one.width"] % 1 for point in drawn)

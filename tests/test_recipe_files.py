@@ -117,7 +117,10 @@ def test_a_sweep_of_a_recipe_is_repeated_from_its_file(mine, tmp_path, capsys):
 @pytest.mark.parametrize(
     "name, message",
     [
-        ("wrong_ucb", "policies['ucb'].weights: TracerBoolConversionError: Attempted boolean conversion of traced"),
+        (
+            "wrong_ucb",
+            "policies['my_ucb'].weights: TracerBoolConversionError: Attempted boolean conversion of traced",
+        ),
         ("wrong_greedy", "policies['greedy'].update: AttributeError: 'received' is not visible to a policy with"),
         ("wrong_neural", "policies['neural'].update must return memory with the structure of init; got"),
         ("wrong_ring", "links of policies['ring'] must be in 0..4 for 5 devices; got 5 at [0, 3]"),

@@ -12,7 +12,7 @@ from d2djax.analysis.claims import Claim, compare
 from d2djax.analysis.looks import band, learning, looks_of, panels, policies_of, styled, told
 from d2djax.analysis.statistics import limits, setting
 from d2djax.policies import BUILT_IN
-from d2djax.regimes import REGIMES, RegimeName
+from d2djax.regimes import REGIMES
 from d2djax.running.results import counted
 
 if TYPE_CHECKING:

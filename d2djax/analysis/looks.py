@@ -33,6 +33,13 @@ LOOKS: dict[str, tuple[str, Any]] = {
     "informed": ("#D55E00", "-"),
     "matching": ("#CC79A7", "-."),
     "exact": ("#000000", (0, (5, 1))),
+    "exponential": ("#E69F00", ":"),
+    "epsilon_greedy": ("#D55E00", "-"),
+    "ucb": ("#009E73", "-"),
+    "thompson": ("#CC79A7", "-"),
+    "gumbel": ("#56B4E9", "-"),
+    "exp3": ("#000000", "-"),
+    "commit": ("#E69F00", "-"),
 }
 # References for the other policies, drawn thin and without a band.
 REFERENCES = ("nearest", "best_response", "pooled", "exact")

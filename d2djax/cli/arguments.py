@@ -118,14 +118,14 @@ def recipe_of(command: Run | Sweep | Search) -> Recipe | None:
 
 
 def _with_numbers(recipe: Recipe, texts: Sequence[str]) -> Recipe:
-    """Sets the numbers that options such as `--number ucb.width=1.5` give."""
+    """Sets the numbers that options such as `--number my_ucb.width=1.5` give."""
     from d2djax.running.axes import recipe_at
 
     values: dict[str, Any] = {}
     for text in texts:
         name, is_there, value = text.partition("=")
         if not is_there or name.strip() in values:
-            raise ValueError(f"--number {text}: expected NAME=VALUE, such as ucb.width=1.5, and each name once")
+            raise ValueError(f"--number {text}: expected NAME=VALUE, such as my_ucb.width=1.5, and each name once")
         values[name.strip()] = _value(value.strip())
     return recipe_at(recipe, values) if values else recipe
 

@@ -61,7 +61,7 @@ class Run:
         first_seed: Seed of the first run if seeds is a number of runs; the other seeds follow it.
         data: FILE.npz with your data: arrays x and y, and optionally class_names and owner.
         recipe: FILE.py or FILE.py:NAME with your code: a d2djax.Recipe of policies, reward, model and optimisers.
-        number: ucb.width=1.5 sets a number of the recipe's policies or reward. Repeat it for each number.
+        number: my_ucb.width=1.5 sets a number of the recipe's policies or reward. Repeat it for each number.
         network: FILE.npz with your network: any of the arrays gain, position, trust and counts.
         out: Folder for results.zarr, config.toml, manifest.json and the figures.
         overwrite: Replace the results of an earlier run in the folder.
@@ -97,7 +97,7 @@ class Sweep:
         training: Train after graph discovery; --no-training stops after discovery.
         data: FILE.npz with your data: arrays x and y, and optionally class_names and owner.
         recipe: FILE.py or FILE.py:NAME with your code: a d2djax.Recipe of policies, reward, model and optimisers.
-            Numbers of its policies and its reward can be axes: ucb.width=0.5,1,2 or reward.fairness=0,1.
+            Numbers of its policies and its reward can be axes: my_ucb.width=0.5,1,2 or reward.fairness=0,1.
         network: FILE.npz with your network: any of the arrays gain, position, trust and counts.
         out: Folder for results.zarr and config.toml.
         shard: 3/16 computes the third of 16 shards; by default the shard that Slurm assigns, or everything.

@@ -13,8 +13,15 @@ from d2djax.discovery import boltzmann
 from d2djax.information import LEVELS
 from d2djax.parts import check_part, without_numbers
 from d2djax.policies import exact, matching, offers
+from d2djax.policies.commit import Commit
+from d2djax.policies.epsilon_greedy import EpsilonGreedy
+from d2djax.policies.exp3 import EXP3
+from d2djax.policies.exponential import exponential
+from d2djax.policies.gumbel import BoltzmannGumbel
 from d2djax.policies.informed import Informed
 from d2djax.policies.own import OwnGraph
+from d2djax.policies.thompson import Thompson
+from d2djax.policies.ucb import UCB1
 
 
 @dataclass(frozen=True)
@@ -80,6 +87,13 @@ BUILT_IN: dict[str, Candidate] = {
     ),
     "matching": Candidate(matching.matching, information="all"),
     "exact": Candidate(exact.exact, seeks_reward=True, most_devices=exact.MOST_DEVICES, information="all"),
+    "exponential": Candidate(exponential),
+    "epsilon_greedy": Candidate(lambda config, num_classes, reward: EpsilonGreedy(), learns=True),
+    "ucb": Candidate(lambda config, num_classes, reward: UCB1(), learns=True),
+    "thompson": Candidate(lambda config, num_classes, reward: Thompson(), learns=True),
+    "gumbel": Candidate(lambda config, num_classes, reward: BoltzmannGumbel(), learns=True),
+    "exp3": Candidate(lambda config, num_classes, reward: EXP3(), learns=True),
+    "commit": Candidate(lambda config, num_classes, reward: Commit(), learns=True),
 }
 
 
@@ -106,7 +120,7 @@ def check_own(own: Mapping[str, Any]) -> None:
 def _check_one(name: Any, rule: Any) -> None:
     where = f"policies[{name!r}]"
     if not isinstance(name, str) or not name.isidentifier():
-        raise ValueError(f"the name of a policy must be a word, such as 'ucb'; got {name!r}")
+        raise ValueError(f"the name of a policy must be a word, such as 'my_ucb'; got {name!r}")
     if name in BUILT_IN:
         raise ValueError(f"{where} must have another name: a built-in policy has this one")
     if isinstance(rule, type):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -75,11 +76,10 @@ class _Trial:
         self.step = jax.jit(lambda *arguments: _step(policy, config, *arguments))
         self.weights = jax.jit(policy.weights)
 
-    def start(self, network: Network) -> Any:
+    def start(self, network: Network, key: Array | None = None) -> Any:
         """Memory before the first episode."""
-        return self.policy.init(
-            jax.random.key(1), known_of(prepare(network, self.config), self.policy.information), self.config
-        )
+        known = known_of(prepare(network, self.config), self.policy.information)
+        return self.policy.init(jax.random.key(1) if key is None else key, known, self.config)
 
     def episodes(self, count: int = 12) -> list[tuple[Any, ...]]:
         """Arguments of `update` in a few episodes with random links: memory, state, links, feedback."""
@@ -173,20 +173,28 @@ def _numbering(trial: _Trial) -> str | None:
     order = np.random.default_rng(1).permutation(num_devices)
     place, keys = np.argsort(order), jax.random.split(jax.random.key(4), 512)
     other = _renumbered(trial.network, order)
-    first, second = trial.start(trial.network), trial.start(other)
-    for number in range(8):
-        links = np.random.default_rng(number).integers(num_devices, size=num_devices)
-        state = jnp.int32(number % trial.config.num_states)
-        first, _ = trial.step(trial.network, first, jnp.asarray(links, jnp.int32), state)
-        second, _ = trial.step(other, second, jnp.asarray(place[links[order]], jnp.int32), state)
+
+    def differs(start: Callable, step: Callable, axes: tuple[int, int | None]) -> bool:
+        first, second = start(trial.network), start(other)
+        for number in range(8):
+            links = np.random.default_rng(number).integers(num_devices, size=num_devices)
+            state = jnp.int32(number % trial.config.num_states)
+            first, _ = step(trial.network, first, jnp.asarray(links, jnp.int32), state)
+            second, _ = step(other, second, jnp.asarray(place[links[order]], jnp.int32), state)
+        weights = jax.vmap(lambda key, memory: trial.policy.weights(key, memory, jnp.int32(0)), axes)
+        one, two = (np.asarray(weights(keys, memory), np.float64) for memory in (first, second))
+        one, two = (values / values.sum(-1, keepdims=True) for values in (one, two))
+        one = one[:, order[:, None], order]
+        return bool((np.abs(one.mean(0) - two.mean(0)) > TOLERANCE + 6.0 * np.sqrt(2.0 * one.var(0) / 512)).any())
+
     # Averaged over many keys: a policy that draws noise is invariant only on average.
-    draws = lambda memory: jax.vmap(lambda key: trial.policy.weights(key, memory, jnp.int32(0)))(keys)  # noqa: E731
-    one, two = (np.asarray(draws(memory), np.float64) for memory in (first, second))
-    one, two = (values / values.sum(-1, keepdims=True) for values in (one, two))
-    one = one[:, order[:, None], order]
-    if (np.abs(one.mean(0) - two.mean(0)) > TOLERANCE + 6.0 * np.sqrt(2.0 * one.var(0) / len(keys))).any():
-        return "weights must not depend on how devices are numbered; renumbering the devices changes them"
-    return None
+    if not differs(trial.start, trial.step, (0, None)):
+        return None
+    # It may also have drawn something before the first episode, so these keys are averaged over too.
+    start = lambda network: jax.vmap(lambda key: trial.start(network, key))(keys)  # noqa: E731
+    if not differs(start, jax.jit(jax.vmap(trial.step, (None, 0, None, None))), (0, 0)):
+        return None
+    return "weights must not depend on how devices are numbered; renumbering the devices changes them"
 
 
 def _compiles_once(trial: _Trial) -> str | None:

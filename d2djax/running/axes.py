@@ -153,7 +153,7 @@ def _check_range(name: str, values: Range, own: Mapping[str, Any]) -> None:
 
 
 def check_name(name: str, own: Mapping[str, Any] = {}) -> None:
-    """Checks that a setting, or a number of the user's code such as `ucb.width`, can be an axis.
+    """Checks that a setting, or a number of the user's code such as `my_ucb.width`, can be an axis.
 
     Args:
         name: name of the axis.
@@ -219,7 +219,7 @@ def is_whole(name: str, own: Mapping[str, Any] = {}) -> bool:
     """Tells whether a setting, or a number of the user's code, is a whole number.
 
     Args:
-        name: name of the setting, or such as `ucb.width`.
+        name: name of the setting, or such as `my_ucb.width`.
         own: see `check_ranges`.
     """
     part, _, number = name.partition(".")
@@ -341,7 +341,7 @@ def recipe_at(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
 
     Args:
         recipe: the recipe.
-        values: the values by name, such as `ucb.width`.
+        values: the values by name, such as `my_ucb.width`.
 
     Raises:
         ValueError: no such number exists, or a value does not fit its type.
@@ -349,7 +349,7 @@ def recipe_at(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
     own = recipe.numbered
     for name in values:
         if "." not in name:
-            raise ValueError(f"{name!r} must be a number of the recipe's code, such as ucb.width")
+            raise ValueError(f"{name!r} must be a number of the recipe's code, such as my_ucb.width")
         check_name(name, own)
     numbers = {name: _number(name, own, value) for name, value in values.items()}
     parts = {part: with_numbers(part, one, numbers) for part, one in own.items()}
