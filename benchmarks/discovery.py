@@ -1,4 +1,4 @@
-"""Episodes of graph discovery per second: d2djax, plain loops, vectorised NumPy, and C on one core."""
+"""Episodes of graph discovery per second: d2djax, plain loops, vectorised NumPy and C; and by every policy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from benchmarks.discovery_problem import Found, Problem, check, package_draws, p
 from benchmarks.harness import Contestant, Report, Result, Target, compiled, missing, race, ratio
 from d2djax import Config, discover, make_network, validate
 from d2djax.config import as_numbers
+from d2djax.discovery import learn
 from d2djax.network import Network
+from d2djax.policies import BUILT_IN
+from d2djax.reward import PAPER
 from d2djax.rng import run_key
 from d2djax.running.many_runs import map_runs
 
@@ -41,6 +44,7 @@ class Sizes:
         states: values of S.
         episodes: in the sweeps at N = 25; at other N, as many as keep the work similar.
         repeats: rounds.
+        policies: built-in policies that learn, `rl` first; none: all of them.
     """
 
     batches: dict[int, int]
@@ -53,6 +57,7 @@ class Sizes:
     states: tuple[int, ...]
     episodes: int
     repeats: int
+    policies: tuple[str, ...] = ()
 
 
 FULL = Sizes(
@@ -78,6 +83,7 @@ TOY = Sizes(
     states=(),
     episodes=40,
     repeats=2,
+    policies=("rl", "ucb"),
 )
 
 
@@ -199,6 +205,26 @@ def targets_of(batch: int, raced: list[Result], many: int) -> list[Target]:
     return targets
 
 
+def by_policy(sizes: Sizes) -> tuple[list[Result], list[Target]]:
+    """The policies that learn, for one network, and the rate of each as a share of that of `rl`."""
+    config = setting(num_episodes=sizes.episodes)
+    arguments = (run_key(0), draw_network(config), as_numbers(config))
+    names = sizes.policies or tuple(name for name, one in BUILT_IN.items() if one.learns)
+
+    def contestant(name: str) -> Contestant:
+        rule = BUILT_IN[name].rule
+        train = lambda key, network, config: learn(rule(config, 10, PAPER), key, network, config)  # noqa: E731
+        return compiled(name, train, arguments, config.num_episodes)
+
+    case = {"networks": 1, "N": 25, "policies": len(names)}
+    raced = race(NAME, case, [contestant(name) for name in names], unit="episodes", repeats=sizes.repeats)
+    targets = []
+    for one in raced[1:]:
+        measured, spread = ratio(one, raced[0])
+        targets.append(Target(NAME, f"1 network: {one.contestant} / {names[0]}", 0.6, measured, spread=spread))
+    return raced, targets
+
+
 def by_size(sizes: Sizes, symbol: str, name: str, values: tuple[int, ...]) -> list[Result]:
     """d2djax and C for one network at several sizes, all alternating, so that growth is measured in one run."""
     contestants = []
@@ -239,6 +265,8 @@ def run(toy: bool = False) -> Report:
     sizes = TOY if toy else FULL
     report = Report(notes=[check_baselines(setting(), 40 if toy else 200)])
     report.results, report.targets = by_batch(sizes)
+    results, targets = by_policy(sizes)
+    report.results, report.targets = report.results + results, report.targets + targets
     swept = {
         "N": ("num_devices", sizes.devices),
         "L": ("num_classes", sizes.classes),
