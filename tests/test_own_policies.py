@@ -21,6 +21,7 @@ from d2djax.discovery import best_links, discover, learn
 from d2djax.episode import exchange_and_reward, prepare
 from d2djax.information import feedback_of, known_of
 from d2djax.parts import as_arrays
+from d2djax.policies import candidates_of
 from d2djax.policies.check import SMALL
 from d2djax.rng import run_key
 from d2djax.running import plan, programs, results
@@ -406,7 +407,6 @@ def test_numbers_of_own_policies_are_sought(two, tmp_path, options):
 @pytest.mark.parametrize(
     "policies, message",
     [
-        ({"rl": UCB()}, "policies['rl'] must have another name"),
         ({"my_ucb": UCB}, "policies['my_ucb'] must be an object, such as UCB(); got the class itself"),
         ({"mine": 3}, "policies['mine'] must be a policy with init, weights and update, or a function"),
         ({"two words": ring}, "the name of a policy must be a word"),
@@ -430,6 +430,15 @@ def test_what_is_no_policy_is_refused(policies, message):
     with pytest.raises(ValueError, match=re.escape(message)) as caught:
         d2djax.Recipe(policies=policies)
     assert "\n" not in str(caught.value)
+
+
+def test_a_name_stands_for_one_policy():
+    # A recipe keeps its meaning when the package gets a policy of the same name.
+    own = {"ucb": UCB()}
+    found = candidates_of(d2djax.Config(policies=("none",)), own)
+    assert type(found["ucb"].rule) is UCB and list(found) == ["none", "ucb"]
+    with pytest.raises(ValueError, match=r"policies\['ucb'\] must have another name: .* names the built-in ucb"):
+        candidates_of(d2djax.Config(policies=("none", "ucb")), own)
 
 
 @pytest.mark.parametrize(

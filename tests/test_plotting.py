@@ -1,6 +1,7 @@
 import csv
 import io
 import sys
+from typing import get_args
 
 import matplotlib
 import numpy as np

@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 
 from d2djax.analysis.claims import Claim, compare
 from d2djax.analysis.looks import band, learning, looks_of, panels, policies_of, styled, told
-from d2djax.analysis.statistics import limits, setting
+from d2djax.analysis.statistics import about, limits, setting
+from d2djax.config import Config, complete
 from d2djax.policies import BUILT_IN
 from d2djax.regimes import REGIMES
 from d2djax.running.results import counted
@@ -61,18 +62,18 @@ def level_of(policy: str) -> str:
 
 
 def regime_of(results: xarray.Dataset) -> str | None:
-    """The regime whose settings results have; None if they are of another one.
+    """The regime whose settings results have; None if they have others.
 
     Args:
         results: results of `run` or `sweep`.
     """
-
-    def has(settings: dict[str, Any]) -> bool:
-        return all(np.all(setting(results, name).values == value) for name, value in settings.items())
-
-    # The regime with most settings of its own, as that of the paper has none.
-    fitting = [name for name, settings in REGIMES.items() if has(settings)]
-    return max(fitting, key=lambda name: len(REGIMES[name]), default=None)
+    found = about(results).get("config", {})
+    default = complete(Config(dataset=found.get("dataset", Config.dataset)))
+    names = {name for settings in REGIMES.values() for name in settings}
+    for regime, settings in REGIMES.items():
+        if all(found.get(name) == settings.get(name, getattr(default, name)) for name in names):
+            return regime
+    return None
 
 
 def claims(results: xarray.Dataset) -> list[Claim]:
@@ -91,7 +92,7 @@ def claims(results: xarray.Dataset) -> list[Claim]:
     found: list[Claim] = []
     for one, other, text in _pairs(share, learns, others):
         difference = (share.sel(policy=one, drop=True) - share.sel(policy=other, drop=True)) * 100
-        name = f"{regime_of(results) or 'this regime'}: {text}"
+        name = f"{regime_of(results) or 'other settings'}: {text}"
         found.append(compare(name, "per cent of the best response", difference, "{:+.1f}".format))
     return found
 
@@ -132,7 +133,7 @@ def league(*all_results: xarray.Dataset, ax: Any = None) -> Figure:
             whiskers = {"fmt": " ", "ecolor": "black", "elinewidth": 0.6, "capsize": 1.2, "capthick": 0.6}
             upper.errorbar(range(len(names)), mean, (mean - low, high - mean), label="_all", **whiskers)
         upper.set_xticks(range(len(names)), names, rotation=90)
-        upper.set(title=regime_of(results) or "own settings", ylim=(0, 105))
+        upper.set(title=regime_of(results) or "other settings", ylim=(0, 105))
         best = counted(results, "graph_reward").mean("state").sel(policy=REFERENCE, drop=True)
         for policy in learning(results):
             curve = 100 * counted(results, "discovery_reward").sel(policy=policy, drop=True) / best

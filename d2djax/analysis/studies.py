@@ -74,7 +74,11 @@ CIFAR10 = Study("cifar10", {"dataset": "cifar10", "policies": ALL}, small=SMALL_
 FASHION_MNIST = Study("fashion_mnist", {"dataset": "fashion_mnist", "policies": ALL})
 GRAPHS = Study("graphs", {"policies": ("uniform", "rl", "nearest", "best_response")}, trains=False)
 # Ours: all policies that choose a graph of 25 devices, with 1,000 episodes of each channel state.
-LEAGUE: tuple[PolicyName, ...] = ("uniform", "nearest", "offers", "rl", "informed", "matching", "best_response")
+LEAGUE: tuple[PolicyName, ...] = (
+    *("uniform", "nearest", "exponential", "offers"),
+    *("rl", "epsilon_greedy", "ucb", "thompson", "gumbel", "exp3", "commit", "informed"),
+    *("matching", "best_response"),
+)
 REGIME_STUDIES = tuple(
     Study(f"league_{name}", {"num_states": 4, "policies": LEAGUE} | settings, trains=False)
     for name, settings in REGIMES.items()

@@ -109,7 +109,7 @@ def check_own(own: Mapping[str, Any]) -> None:
         own: custom policies and functions, by name.
 
     Raises:
-        ValueError: one is neither a policy nor a function, or its name is no identifier or already taken.
+        ValueError: one is neither a policy nor a function, or its name is no identifier.
     """
     if not isinstance(own, Mapping):
         raise ValueError(f"policies must be a dict of names and policies; got {type(own).__name__}")
@@ -121,8 +121,6 @@ def _check_one(name: Any, rule: Any) -> None:
     where = f"policies[{name!r}]"
     if not isinstance(name, str) or not name.isidentifier():
         raise ValueError(f"the name of a policy must be a word, such as 'my_ucb'; got {name!r}")
-    if name in BUILT_IN:
-        raise ValueError(f"{where} must have another name: a built-in policy has this one")
     if isinstance(rule, type):
         raise ValueError(f"{where} must be an object, such as {rule.__name__}(); got the class itself")
     if is_learner(rule):
@@ -155,7 +153,7 @@ def candidates_of(config: Config, own: Mapping[str, Any]) -> dict[str, Candidate
         The candidates by name, in the order of the results.
 
     Raises:
-        ValueError: there is no policy at all, or too many devices for one.
+        ValueError: there is no policy at all, too many devices for one, or two policies of one name.
     """
     found = {name: BUILT_IN[name] for name in config.policies}
     for name, one in found.items():
@@ -164,6 +162,10 @@ def candidates_of(config: Config, own: Mapping[str, Any]) -> dict[str, Candidate
                 f"num_devices must be at most {one.most_devices} with the policy {name!r}; got {config.num_devices}"
             )
     for name, rule in own.items():
+        if name in found:
+            raise ValueError(
+                f"policies[{name!r}] must have another name: the setting policies names the built-in {name}"
+            )
         if is_learner(rule):
             # What level "all" adds is in no message of the paper, so its cost is unknown and not counted.
             level = rule.information
