@@ -156,5 +156,5 @@ def test_all_figures_at_size_toy(monkeypatch, tmp_path, capsys):
         assert picture.with_suffix(".csv").read_text().count("\n") > 3
         numbers = json.loads(picture.with_suffix(".json").read_text())
         assert numbers["size"] == "toy" and numbers["seeds"] == [0, 1]
-        # Eight of them are the paper's, and each claims something.
-        assert bool(numbers["claims"]) == name.startswith("2"), figure.title
+        # Eight of them are the paper's, and each claims something, as does the comparison of all policies.
+        assert bool(numbers["claims"]) == (name.startswith("2") or name == "league"), figure.title
