@@ -133,13 +133,16 @@ def league(*all_results: xarray.Dataset, ax: Any = None) -> Figure:
             whiskers = {"fmt": " ", "ecolor": "black", "elinewidth": 0.6, "capsize": 1.2, "capthick": 0.6}
             upper.errorbar(range(len(names)), mean, (mean - low, high - mean), label="_all", **whiskers)
         upper.set_xticks(range(len(names)), names, rotation=90)
-        upper.set(title=regime_of(results) or "other settings", ylim=(0, None))
+        upper.set(title=regime_of(results) or "other settings")
         best = counted(results, "graph_reward").mean("state").sel(policy=REFERENCE, drop=True)
         for policy in learning(results):
             curve = 100 * counted(results, "discovery_reward").sel(policy=policy, drop=True) / best
             samples = curve.transpose("run", "episode").values
             band(lower, results["episode"].values, samples, bounds=(-np.inf, np.inf), label=policy, **looks[policy])
-        lower.set(xlabel="episodes", xscale="log", ylim=(0, None))
+        lower.set(xlabel="episodes", xscale="log")
+    # After all panels of a row are drawn, since they share their axis.
+    for axes in grid[:, 0]:
+        axes.set_ylim(bottom=0)
     grid[0, 0].set_ylabel("reward of the graph\n(% of best response)")
     grid[1, 0].set_ylabel("reward while learning\n(% of best response)")
     grid[0, -1].legend(loc="upper left", bbox_to_anchor=(1, 1))
