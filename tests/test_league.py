@@ -21,7 +21,9 @@ def compared(tiny_config, tiny_dataset):
     return d2djax.run(config, 6, data=tiny_dataset, training=False, progress=False)
 
 
-def test_standings_are_those_of_plain_loops(compared):
+def test_standings_are_those_of_plain_loops(compared, monkeypatch):
+    # So few episodes do not come near the best response.
+    monkeypatch.setattr(league, "TARGET", 0.1)
     found = league.standings(compared)
     reward, curve = compared["graph_reward"], compared["discovery_reward"].sel(policy="rl")
     every = compared["episode"].values
@@ -31,18 +33,22 @@ def test_standings_are_those_of_plain_loops(compared):
             share = np.mean(reward.values[run, number]) / best
             assert found["share"].sel(policy=policy).values[run] == pytest.approx(share, rel=1e-5)
         values = curve.values[run]
-        reached = [episode for episode, value in zip(every, values, strict=True) if value >= 0.95 * best]
+        reached = [episode for episode, value in zip(every, values, strict=True) if value >= 0.1 * best]
         between = every[1] - every[0]
         total = between * len(every)
         got = found.sel(policy="rl").isel(run=run)
         assert got["regret"] == pytest.approx(np.mean(best - values) * total, rel=1e-4)
         if reached:
-            assert got["episodes"] == reached[0] + between
-            energy = compared["control_energy"].sel(policy="rl").values[run]
-            assert got["energy"] == pytest.approx(energy * (1 + reached[0] + between) / (1 + total), rel=1e-5)
+            # A point of a curve stands at the end of its episodes: the first ends after `record_every`.
+            assert got["episodes"] == reached[0]
+            spent = compared["control_energy"].isel(run=run)
+            exchange = float(spent.sel(policy="uniform"))
+            assert float(spent.sel(policy="rl")) == pytest.approx((1 + total) * exchange, rel=1e-5)
+            assert got["energy"] == pytest.approx((1 + reached[0]) * exchange, rel=1e-4)
         else:
             assert np.isnan(got["episodes"]) and np.isnan(got["energy"])
         assert np.isnan(found["regret"].sel(policy="uniform").values[run])
+    assert found["episodes"].sel(policy="rl").notnull().any(), "no run tests when the target is reached"
 
 
 def test_levels_and_regimes(compared):

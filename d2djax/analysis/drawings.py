@@ -22,6 +22,7 @@ from d2djax.analysis.looks import (
     policy_lines,
     styled,
     told,
+    whiskers,
 )
 from d2djax.analysis.statistics import bounds_of, cost_to_end_of_none, data_of, limits, setting
 from d2djax.analysis.studies import COMPARED
@@ -123,9 +124,7 @@ def energy(*all_results: xarray.Dataset, ax: Any = None) -> Figure:
             label += f"\n(at least: {never} never reach it)" if never else ""
             axes.bar(x, between, gid=f"{policy}, D2D", **(look | {"hatch": "////"}))
             axes.bar(x, needed - between, bottom=between, label=label, gid=f"{policy}, uploads", **look)
-            if np.isfinite(low).any():
-                whiskers = {"fmt": " ", "ecolor": "black", "elinewidth": 0.6, "capsize": 1.2, "capthick": 0.6}
-                axes.errorbar(x, needed, (needed - low, high - needed), label=f"_{policy}, in all", **whiskers)
+            whiskers(axes, x, needed, low, high, f"_{policy}, in all")
         data = data_of(results)
         axes.set(title=SOURCES[data].title if data in SOURCES else data, xlabel="share of none's final accuracy")
         axes.set_xticks(range(len(SHARES)), [f"{share:.0%}" for share in SHARES])

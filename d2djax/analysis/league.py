@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from d2djax.analysis.claims import Claim, compare
-from d2djax.analysis.looks import band, learning, looks_of, panels, policies_of, styled, told
+from d2djax.analysis.looks import band, learning, looks_of, panels, policies_of, styled, told, whiskers
 from d2djax.analysis.statistics import about, limits, setting
 from d2djax.config import Config, complete
 from d2djax.policies import BUILT_IN
@@ -41,19 +41,24 @@ def standings(results: xarray.Dataset) -> xarray.Dataset:
     """
     import xarray
 
-    reward = counted(results, "graph_reward").mean("state")
-    best = reward.sel(policy=REFERENCE, drop=True)
-    found = xarray.Dataset({"share": reward / best})
+    best = _best(results)
+    found = xarray.Dataset({"share": counted(results, "graph_reward").mean("state") / best})
     if "discovery_reward" not in results:
         return found
     curve = counted(results, "discovery_reward")
     episodes = int(setting(results, "num_episodes"))
-    reached = curve >= TARGET * best
-    soon = results["episode"].where(reached).min("episode") + int(setting(results, "record_every"))
-    # Exchanges are alike, so their energy grows in proportion to their number; see `Candidate.num_exchanges`.
-    energy = counted(results, "control_energy") * (1 + soon) / (1 + episodes)
+    # The coordinate of a point of the curve is the number of episodes up to its end.
+    soon = results["episode"].where(curve >= TARGET * best).min("episode")
+    energy = counted(results, "control_energy")
+    # The messages of the reference are those of one exchange, and all exchanges cost the same.
+    energy = energy - (episodes - soon) * energy.sel(policy=REFERENCE, drop=True)
     short = (best - curve).mean("episode", skipna=False) * episodes
     return found.assign(regret=short, episodes=soon, energy=energy)
+
+
+def _best(results: xarray.Dataset) -> xarray.DataArray:
+    """Returns the reward of the best response, a mean over the channel states, (run)."""
+    return counted(results, "graph_reward").sel(policy=REFERENCE, drop=True).mean("state")
 
 
 def level_of(policy: str) -> str:
@@ -129,14 +134,11 @@ def league(*all_results: xarray.Dataset, ax: Any = None) -> Figure:
         for level, colour in COLOURS.items():
             at = np.array([level_of(name) == level for name in names])
             upper.bar(np.flatnonzero(at), mean[at], color=colour, label=f"level {level}")
-        if np.isfinite(low).any():
-            whiskers = {"fmt": " ", "ecolor": "black", "elinewidth": 0.6, "capsize": 1.2, "capthick": 0.6}
-            upper.errorbar(range(len(names)), mean, (mean - low, high - mean), label="_all", **whiskers)
+        whiskers(upper, np.arange(len(names)), mean, low, high, "_all")
         upper.set_xticks(range(len(names)), names, rotation=90)
         upper.set(title=regime_of(results) or "other settings")
-        best = counted(results, "graph_reward").mean("state").sel(policy=REFERENCE, drop=True)
         for policy in learning(results):
-            curve = 100 * counted(results, "discovery_reward").sel(policy=policy, drop=True) / best
+            curve = 100 * counted(results, "discovery_reward").sel(policy=policy, drop=True) / _best(results)
             samples = curve.transpose("run", "episode").values
             band(lower, results["episode"].values, samples, bounds=(-np.inf, np.inf), label=policy, **looks[policy])
         lower.set(xlabel="episodes", xscale="log")

@@ -172,6 +172,22 @@ def band(axes: Axes, x: np.ndarray, samples: np.ndarray, *, bounds: tuple[float,
         axes.fill_between(x, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
 
 
+def whiskers(axes: Axes, x: np.ndarray, mean: np.ndarray, low: np.ndarray, high: np.ndarray, label: str) -> None:
+    """Draws the limits of bars, unless none of them has limits.
+
+    Args:
+        axes: where to draw.
+        x: [K] coordinates.
+        mean: [K] heights of the bars.
+        low: [K] lower limits; see `statistics.limits`.
+        high: [K] upper limits.
+        label: of the artist, for the numbers of the figure; one that begins with `_` is not in the legend.
+    """
+    if np.isfinite(low).any():
+        style = {"fmt": " ", "ecolor": "black", "elinewidth": 0.6, "capsize": 1.2, "capthick": 0.6}
+        axes.errorbar(x, mean, (mean - low, high - mean), label=label, **style)
+
+
 def policy_lines(axes: Axes, values: xarray.DataArray, dim: str, **style: Any) -> None:
     """Draws one line for each policy along a dimension, with a band, or thin and without one for `REFERENCES`.
 
